@@ -354,7 +354,7 @@ class CommitLog(IndexedLog):
     async def start(self) -> None:
         """Dispatch what the queues do not have yet."""
         self._flusher.start()
-        self._dispatch_to(self._files.end_index)
+        self._reput.advance_to(self._files.end_index)
 
     async def stop(self) -> None:
         """Bring everything to the disk. Raises OSError."""
@@ -435,7 +435,7 @@ class CommitLog(IndexedLog):
             self._pending_messages -= current.messages
             size_bytes = sum(len(data) for _, data in current.parts)
             self.write_metrics.written(current.took_s, current.messages, size_bytes)
-            self._dispatch_to(current.end_position - 1)
+            self._reput.advance_to(current.end_position - 1)
             for callback in current.callbacks:
                 callback(PutStatus.PUT_OK)
         self._writing = None

@@ -1,8 +1,11 @@
 """All consume queues of a node: made from the log, kept in files, made again when those cannot be trusted.
 
 Units gather in memory. Every few seconds a flush, in a thread beside the event loop, writes and syncs them
-and then records in a checkpoint up to which entry the queues are complete. At the start the units behind the
-checkpoint are dropped, and the log is dispatched again from there.
+and then records in a checkpoint up to which entry the queues are complete, and how far each one's files go.
+At the start the units behind the checkpoint are dropped, and the log is dispatched again from there.
+
+The checkpoint `.checkpoint` has two lines, JSON and its CRC-32. It is written after everything it names was
+synced. Version 2 holds sums only; each queue's ends are then searched in its files.
 """
 
 import asyncio
@@ -11,9 +14,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
+from operator import index
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from commitlog.checkpoint import seal, unseal
 from commitlog.consume_queue import (
     HOLE_SIZE,
     PREFIX_UNIT,
@@ -26,14 +31,6 @@ from commitlog.consume_queue import (
 )
 from commitlog.dispatch import Applied, DispatchBatch
 from commitlog.errors import DamagedQueueError, DamagedRecordError
-from commitlog.queue_checkpoint import (
-    NOTHING,
-    QueueCheckpoint,
-    QueueExtent,
-    decode_queue_checkpoint,
-    encode_queue_checkpoint,
-    read_version_2,
-)
 from commitlog.record import CorruptRecordError, decode_record
 from dledger.fs import Fs, read_replaced_file, replace_file
 
@@ -49,6 +46,127 @@ SYNCED_EACH_MAX: Final = 32
 """A flush of more queues than this syncs the file system once instead of each of their files."""
 TAKEN_PER_TURN: Final = 1_000
 """Queues whose units a flush collects in one turn of the loop."""
+
+
+CHECKPOINT_VERSION: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class QueueExtent:
+    """What the files hold of one queue; never of an empty one."""
+
+    topic: str
+    queue_id: int
+    begin_offset: int
+    end_offset: int
+    last_unit: tuple[int, int, int]
+    """Position, size and tags code."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCheckpoint:
+    """All that a start needs to know. Messages behind `applied` may be in the queues as well."""
+
+    applied: Applied
+    extents: tuple[QueueExtent, ...] = ()
+
+
+NOTHING: Final = QueueCheckpoint(Applied())
+
+
+def encode_queue_checkpoint(applied: Applied, extents: Iterable[QueueExtent]) -> bytes:
+    """The file's content."""
+    rows = [
+        [each.topic, each.queue_id, each.begin_offset, each.end_offset, *each.last_unit] for each in extents
+    ]
+    return seal(
+        {
+            "version": CHECKPOINT_VERSION,
+            "appliedIndex": applied.index,
+            "appliedPosition": applied.position,
+            "queues": rows,
+        }
+    )
+
+
+def decode_queue_checkpoint(content: bytes | None) -> QueueCheckpoint | None:
+    """None when it is missing, damaged, or of a version that is not known."""
+    fields = unseal(content)
+    if fields is None or fields.get("version") != CHECKPOINT_VERSION:
+        return None
+    try:
+        applied = Applied(index(fields["appliedIndex"]), index(fields["appliedPosition"]))
+        return QueueCheckpoint(applied, tuple(map(_extent, fields["queues"])))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _extent(row: list[Any]) -> QueueExtent:
+    topic, *numbers = row
+    queue_id, begin, end, position, size, tags_code = map(index, numbers)
+    if not isinstance(topic, str) or not 0 <= begin < end or queue_id < 0:
+        raise ValueError(f"{row} is no queue")
+    return QueueExtent(topic, queue_id, begin, end, (position, size, tags_code))
+
+
+_VERSION_2 = 2
+
+
+def read_version_2(fs: Fs, root: Path, files: UnitFiles, content: bytes | None) -> QueueCheckpoint | None:
+    """None when it is another version's, damaged, or not what the files hold. Raises OSError."""
+    fields = unseal(content)
+    if fields is None or fields.get("version") != _VERSION_2:
+        return None
+    try:
+        applied = Applied(index(fields["appliedIndex"]), index(fields["appliedPosition"]))
+        sums = [index(fields[name]) for name in ("queues", "begins", "ends")]
+    except (KeyError, TypeError):
+        return None
+    extents = [
+        extent
+        for topic in fs.list(root)
+        if not topic.startswith(".")
+        for name in fs.list(root / topic)
+        if name.isdecimal() and (extent := _find(root, files, topic, int(name), applied)) is not None
+    ]
+    files.close()
+    begins, ends = sum(each.begin_offset for each in extents), sum(each.end_offset for each in extents)
+    return QueueCheckpoint(applied, tuple(extents)) if sums == [len(extents), begins, ends] else None
+
+
+def _find(root: Path, files: UnitFiles, topic: str, queue_id: int, applied: Applied) -> QueueExtent | None:
+    directory = root / topic / str(queue_id)
+    starts = files.starts(directory)
+    if not starts:
+        return None
+
+    def raw(offset: int) -> bytes:
+        unit = files.read(directory, offset * UNIT_BYTES, UNIT_BYTES)
+        return unit if len(unit) == UNIT_BYTES else bytes(UNIT_BYTES)  # the file ends in it
+
+    def is_past(offset: int) -> bool:
+        position, size, _ = UNIT.unpack(raw(offset))
+        return bool(size <= 0 or position >= applied.position)
+
+    per_file = files.file_bytes // UNIT_BYTES
+    first = starts[0] // UNIT_BYTES
+    begin = _bisect(first, first + per_file, lambda offset: raw(offset) != PREFIX_UNIT)
+    end = _bisect(begin, first + per_file * len(starts), is_past)
+    if begin >= end:
+        return None
+    position, size, tags_code = UNIT.unpack(raw(end - 1))
+    return QueueExtent(topic, queue_id, begin, end, (position, size, tags_code))
+
+
+def _bisect(low: int, high: int, is_past: Callable[[int], bool]) -> int:
+    """The first number in [low, high) for which `is_past` holds, high for none."""
+    while low < high:
+        middle = (low + high) // 2
+        if is_past(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +305,7 @@ class ConsumeQueues:
                     buffered[queue] = None
                     queue.put(request.queue_offset, request.position, request.size, request.tags_code)
             assert not deletions, deletions  # each is in a record of the batch
-        self._buffered_bytes += len(batch) * UNIT_BYTES
+        self._buffered_bytes += batch.message_count * UNIT_BYTES
 
     def delete(self, topic: str) -> None:
         """Drop the queues of a topic; their offsets begin at 0 again. The files go with the next flush."""
@@ -228,8 +346,9 @@ class ConsumeQueues:
     @property
     def wants_flush(self) -> bool:
         """Whether so much is buffered that a flush should not wait for its interval."""
-        least = max(self.config.flush_bytes, len(self._buffered) * self.config.flush_bytes_per_queue)
-        return self._buffered_bytes >= least
+        config = self.config
+        least = max(config.flush_bytes, len(self._buffered) * config.flush_bytes_per_queue)
+        return self._buffered_bytes >= min(least, config.buffered_bytes_max)
 
     def take_writes(self, applied: Applied) -> QueueWrites | None:
         """Loop thread: what a flush is to write; None when there is nothing new."""

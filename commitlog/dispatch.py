@@ -13,6 +13,7 @@ the record's place in the log only.
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, overload
 
 import native
@@ -159,10 +160,9 @@ class DispatchBatch(Sequence[DispatchRequest]):
         """The records themselves; None where they are not at hand."""
         self.deletions: Sequence[Deletion] = ()
         """Topics that records of the stretch delete, in log order."""
-        self._count = count
+        self.message_count = count
         self._make = make
         self._made: Sequence[DispatchRequest] | None = None
-        self._topics: frozenset[str] | None = None
 
     @staticmethod
     def of(
@@ -177,18 +177,15 @@ class DispatchBatch(Sequence[DispatchRequest]):
         batch.deletions = deletions
         return batch
 
-    @property
+    @cached_property
     def topics(self) -> frozenset[str]:
         """The topics of the messages."""
-        if self._topics is None:
-            if self.runs is not None:
-                self._topics = frozenset([run[0] for run in self.runs])
-            else:
-                self._topics = frozenset([one.topic for one in self._all()])
-        return self._topics
+        if self.runs is not None:
+            return frozenset([run[0] for run in self.runs])
+        return frozenset([one.topic for one in self._all()])
 
     def __len__(self) -> int:
-        return self._count
+        return self.message_count
 
     def __iter__(self) -> Iterator[DispatchRequest]:
         return iter(self._all())

@@ -6,17 +6,23 @@ of its entry plus 48.
 """
 
 import logging
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import orjson
 
+from commitlog.cold_reads import ColdReader
+from commitlog.consume_queue import UNIT, UNIT_BYTES
 from commitlog.dispatch import Applied, DispatchBatch, Dispatcher, stamp_deletions
 from commitlog.entry import HEADER_BYTES, Buffer, entry_position, write_physical_offset
+from commitlog.entry_chunks import EntryCache
 from commitlog.entry_store import EntryStore
-from commitlog.errors import DamagedRecordError
+from commitlog.errors import CorruptLogError, DamagedRecordError
 from commitlog.indexed_log import (
+    GAP_BYTES_MAX,
     STRETCH_BYTES_MAX,
     STRETCH_ENTRIES_MAX,
     IndexedLog,
@@ -30,7 +36,8 @@ from dledger.core.status import NodeStatus
 from dledger.core.types import DamagedEntryError, ResponseCode, Role
 from dledger.environment import wall_clock_ms
 from dledger.fs import Fs, OsFs
-from dledger.server import AppendResult, DLedgerServer
+from dledger.server import DLedgerServer
+from native import function
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +55,128 @@ PUT_STATUS: Final = {
     ResponseCode.WAIT_QUORUM_ACK_TIMEOUT: PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH,
 }
 """How an append ended, for the broker; what is not named here is UNKNOWN_ERROR."""
+
+
+BLOCK_BYTES: Final = 256 * 1024
+OVERLAP_BYTES: Final = 16 * 1024
+"""How far a block reaches into the next one: every smaller record is whole in one of the two."""
+BLOCKS_MAX: Final = 32
+SPREAD_MAX: Final = 16
+"""Blocks are used for records that are at least one in so many of the bytes between them."""
+RUN_BYTES_MIN: Final = 64 * 1024
+"""When the wanted records are in runs of at least this average length, as of producers that send batches, the
+runs are read themselves, without blocks.
+"""
+
+_spans_of = function("_remoting", "spans_of")
+_gather_records = function("_remoting", "gather_records")
+
+Span = tuple[int, int]
+"""Where some bytes of the log begin and end."""
+Part = tuple[int, Buffer]
+"""Where some bytes of the log begin, and the bytes."""
+
+
+class BatchReader:
+    """The body of a pull answer in one step: a compiled function finds, checks and joins the records of all
+    its units. Without the compiled module, or when anything does not agree with the units, the caller reads
+    record by record, and its error names what is wrong.
+
+    Consumers of a topic read its queues in parallel, so one pull skips the records that the next pulls need.
+    Stretches of the files that pulls read densely are kept for a while in blocks. A block holds only bytes
+    before the readable end: these are committed and never change again, so a block needs no invalidation when
+    the log behind them is truncated.
+    """
+
+    def __init__(self, cache: EntryCache, cold: ColdReader) -> None:
+        self._cache = cache
+        self._cold = cold
+        self._blocks: dict[int, bytes] = {}
+        """By number, the one used last at the end."""
+
+    def read(self, units: bytes, readable_end: int) -> bytes | None:
+        """The records of a consume queue's units, which ascend, back to back; None when Python has to read
+        them one by one. All of them end before `readable_end`.
+        """
+        if _gather_records is None:
+            return None
+        cached_from = self._cache.first_position
+        cold_bytes = len(units) if cached_from is None else _bytes_before(cached_from, units)
+        pieces = []
+        for chosen, is_cold in ((units[:cold_bytes], True), (units[cold_bytes:], False)):
+            if chosen:
+                parts = self._cold_parts(chosen, readable_end) if is_cold else self._cached_parts(chosen)
+                piece: bytes | None = None if parts is None else _gather_records(chosen, parts, is_cold)
+                if piece is None:
+                    return None
+                pieces.append(piece)
+        return b"".join(pieces)
+
+    def _cached_parts(self, units: bytes) -> list[Part] | None:
+        """The chunks that hold the units' records."""
+        parts: list[Part] = []
+        at = 0
+        while at < len(units):
+            chunk = self._cache.chunk_at(_position(units, at))
+            if chunk is None:
+                return None
+            parts.append((chunk.position, chunk.data))
+            at = _bytes_before(chunk.end_position, units, at + UNIT_BYTES)
+        return parts
+
+    def _cold_parts(self, units: bytes, readable_end: int) -> list[Part] | None:
+        assert _spans_of is not None
+        found: tuple[int, int, list[Span] | None] | None = _spans_of(units, GAP_BYTES_MAX)
+        if found is None:
+            return None
+        wanted_bytes, largest, spans = found
+        first = _position(units, 0) - HEADER_BYTES
+        last_position = _position(units, len(units) - UNIT_BYTES)
+        is_dense = last_position - first <= SPREAD_MAX * wanted_bytes
+        try:
+            if spans is not None and _are_runs(spans, wanted_bytes):
+                return self._read(spans)
+            if is_dense and largest <= OVERLAP_BYTES - HEADER_BYTES:
+                last = (last_position - HEADER_BYTES) // BLOCK_BYTES
+                if last * BLOCK_BYTES + BLOCK_BYTES + OVERLAP_BYTES <= readable_end:
+                    return [self._block(number) for number in range(first // BLOCK_BYTES, last + 1)]
+            return None if spans is None else self._read(spans)
+        except (CorruptLogError, OSError):
+            return None
+
+    def _block(self, number: int) -> Part:
+        block = self._blocks.pop(number, None)
+        start = number * BLOCK_BYTES
+        if block is None:
+            block = self._cold.raw(start, BLOCK_BYTES + OVERLAP_BYTES)
+            if len(self._blocks) >= BLOCKS_MAX:
+                del self._blocks[next(iter(self._blocks))]
+        self._blocks[number] = block
+        return start, block
+
+    def _read(self, spans: Sequence[Span]) -> list[Part]:
+        read = self._cold.raw
+        return [(start, read(start, end - start)) for start, end in spans]
+
+
+def _position(units: bytes, at: int) -> int:
+    """The position of the record whose unit is at byte `at` of `units`."""
+    position: int = UNIT.unpack_from(units, at)[0]
+    return position
+
+
+def _bytes_before(position: int, units: bytes, start: int = 0) -> int:
+    """How many bytes of `units` belong to records before a position; the first `start` are known to."""
+    if start < len(units) and _position(units, len(units) - UNIT_BYTES) < position:
+        return len(units)  # the usual answer
+    numbers = range(start, len(units), UNIT_BYTES)
+    return start + UNIT_BYTES * bisect_left(numbers, position, key=partial(_position, units))
+
+
+def _are_runs(spans: Sequence[Span], wanted_bytes: int) -> bool:
+    """Whether the spans are long and hold little else than what is wanted."""
+    read_bytes = sum(end - start for start, end in spans)
+    return len(spans) * RUN_BYTES_MIN <= wanted_bytes and read_bytes * 3 <= wanted_bytes * 4
 
 
 def store_directory(store: Path, self_id: str) -> Path:
@@ -93,6 +222,7 @@ class DLedgerCommitLog(IndexedLog):
         """
         self._engine = engine
         self._entries = entries
+        self._batch_reader = BatchReader(entries.cache, entries.cold)
         self._dispatcher = Dispatcher(config.delay_levels_ms)
         self._on_fatal = on_fatal
         self._on_damaged: Callable[[DamagedEntryError], None] = _log_damage
@@ -154,7 +284,7 @@ class DLedgerCommitLog(IndexedLog):
             return _refused(PutStatus.MESSAGE_ILLEGAL)
         # From here to `assign` nothing else runs. The offsets in the records count as assigned only after the
         # append succeeded: a refused put uses none up, and no other put can be given the same ones.
-        result = self.handle_append(batch.bodies, lambda code: on_done(put_status(code)))
+        result = self._engine.handle_append(batch.bodies, lambda code: on_done(put_status(code)))
         if result.code is not ResponseCode.SUCCESS:
             return _refused(put_status(result.code))
         assert len(result.positions) == len(messages), (len(result.positions), len(messages))
@@ -163,10 +293,6 @@ class DLedgerCommitLog(IndexedLog):
         return PutResult(
             PutStatus.PUT_OK, positions, batch.queue_offsets, now_ms, result.first_index, result.term
         )
-
-    def handle_append(self, bodies: Sequence[bytes], on_done: Callable[[ResponseCode], None]) -> AppendResult:
-        """As DLedgerServer.handle_append."""
-        return self._engine.handle_append(bodies, on_done)
 
     # -- MessageLog: the rest ------------------------------------------------------------------------------
 
@@ -219,7 +345,7 @@ class DLedgerCommitLog(IndexedLog):
             raise self._reported(error) from error
 
     def _read_units(self, units: bytes, readable_end: int) -> bytes | None:
-        return self._entries.batch_reader.read(units, readable_end)
+        return self._batch_reader.read(units, readable_end)
 
     def _read_batch(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
         index = max(index, self._entries.begin_index)
@@ -243,7 +369,7 @@ class DLedgerCommitLog(IndexedLog):
 
     def on_readable(self, last_index: int) -> None:
         """Dispatch what was committed."""
-        self._dispatch_to(last_index)
+        self._reput.advance_to(last_index)
 
     def on_role_change(self, role: Role, term: int, leader_id: str | None) -> None:
         """Only a leader that has applied the first entry of its own term accepts puts."""

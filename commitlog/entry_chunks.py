@@ -58,8 +58,11 @@ class Chunk:
 
     def part(self, first_index: int, last_index: int, bytes_max: int) -> EntryRange:
         """Entries from `first_index` on, at least one, not copied."""
-        start = self.position_of(first_index)
         last_index = min(last_index, self.last_index)
+        is_whole = (first_index, last_index) == (self.first_index, self.last_index)
+        if is_whole and len(self.data) <= bytes_max:
+            return EntryRange(first_index, last_index, self.term, self.data)
+        start = self.position_of(first_index)
         if self.end_of(last_index) - start > bytes_max:
             low, high = first_index, last_index
             while high - low > 1:
@@ -190,7 +193,7 @@ class EntryLayout:
         if isinstance(bodies, PackedBodies):
             if self._goes_into_one_chunk(bodies.entry_bytes, end_position):
                 data, units, positions = bodies.lay_out(first_index, term, end_position)
-                last_index = first_index + len(bodies) - 1
+                last_index = first_index + len(positions) - 1
                 return [Chunk(first_index, last_index, term, end_position, data, units)], positions
             bodies = bodies.unpack()
         self._check_sizes(bodies)

@@ -70,19 +70,15 @@ class EntryStoreConfig:
 
 @dataclass(frozen=True, slots=True)
 class AppendOp:
-    """Write entries and their units; without units, a blank."""
+    """Write entries and their units; without units, a blank, whose indexes are NO_INDEX."""
 
     position: int
     data: Buffer
     first_index: int
+    last_index: int
     units: Buffer
     is_replica: bool = False
     """They came from the leader, so that it has the readers."""
-
-    @property
-    def last_index(self) -> int:
-        """NO_INDEX for a blank."""
-        return self.first_index + len(self.units) // UNIT_BYTES - 1 if self.units else NO_INDEX
 
 
 @dataclass(frozen=True, slots=True)

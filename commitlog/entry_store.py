@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from commitlog.batch_read import BatchReader
 from commitlog.checkpoint import LogBegin, decode_log_begin, encode_format
 from commitlog.cold_reads import ColdReader
 from commitlog.entry import (
@@ -108,10 +107,8 @@ class EntryStore:
         self._files = files
         self._disk = disk
         self._layout = EntryLayout(config, append_hook)
-        self._cache = EntryCache(config.cache_bytes_max)
-        self._cold = ColdReader(files)
-        self.batch_reader = BatchReader(self._cache, self._cold)
-        """Reads the bodies of many entries at once."""
+        self.cache = EntryCache(config.cache_bytes_max)
+        self.cold = ColdReader(files)
         self._scrubber = Scrubber(files)
         self._begin = log.begin
         """Replaced as a whole: the writer's thread reads it, too."""
@@ -203,7 +200,7 @@ class EntryStore:
         if index > self._end_index:
             return
         end_position = self.begin_position if index == self.begin_index else self._end_of(index - 1)
-        self._cache.truncate_from(index)
+        self.cache.truncate_from(index)
         self._end_index = index - 1
         self._end_position = end_position
         self._set_epochs(tuple(epoch for epoch in self._begin.epochs if epoch.first_index < index))
@@ -212,7 +209,7 @@ class EntryStore:
     def reset(self, begin_index: int, begin_position: int) -> None:
         """Drop everything; the next entry is begin_index, at begin_position."""
         assert min(begin_index, begin_position) >= 0, (begin_index, begin_position)
-        self._cache.clear()
+        self.cache.clear()
         self._begin = LogBegin(begin_index, begin_position)
         self._end_index = begin_index - 1
         self._end_position = begin_position
@@ -239,7 +236,7 @@ class EntryStore:
     def old_files(self) -> Iterator[tuple[int, int | None]]:
         """The end of each data file but the last, and the entry that is there, if it can be read."""
         for end in self._files.data.starts()[1:]:
-            head = self._cold.head_at(end)
+            head = self.cold.head_at(end)
             yield end, None if head is None else head.index
 
     def used_ratio(self) -> float:
@@ -285,9 +282,10 @@ class EntryStore:
         # descriptor is closed here, on the thread that reads, so that no read can be using it.
         for chunk in writes.chunks:
             chunk.is_written = True
-        self._cache.evict()
-        self._files.data.close_retired()
-        self._files.index.close_retired()
+        self.cache.evict()
+        for row in (self._files.data, self._files.index):
+            if row.retired_fds:
+                row.close_retired()
 
     def save_checkpoint(self, end_index: int, committed_index: int) -> None:
         """Writer thread: sync data and index, then remember both numbers, as far as they are written."""
@@ -309,39 +307,40 @@ class EntryStore:
     def position_of(self, index: int) -> int:
         """Start position of an entry."""
         assert self.begin_index <= index <= self._end_index, (self.begin_index, index, self._end_index)
-        chunk = self._cache.chunk_of(index)
+        chunk = self.cache.chunk_of(index)
         if chunk is not None:
             return chunk.position_of(index)
-        return self._cold.position_of(index, self.begin_index, self.begin_position)
+        return self.cold.position_of(index, self.begin_index, self.begin_position)
 
     def read_range(self, first_index: int, last_index: int, bytes_max: int) -> EntryRange:
         """As the contract. Recent entries are the very bytes that were appended; older ones are checked."""
-        assert self.begin_index <= first_index <= last_index <= self._end_index, (
-            self.begin_index,
+        begin_index, end_index = self._begin.begin_index, self._end_index
+        assert begin_index <= first_index <= last_index <= end_index, (
+            begin_index,
             first_index,
             last_index,
-            self._end_index,
+            end_index,
         )
-        found = self._cache.read_range(first_index, last_index, bytes_max, self.config.data_file_bytes)
+        found = self.cache.read_range(first_index, last_index, bytes_max, self.config.data_file_bytes)
         if found is not None:
             return found
-        cached_from = self._cache.first_index
+        cached_from = self.cache.first_index
         if cached_from is not None:
             last_index = min(last_index, cached_from - 1)
-        return self._cold.read_range(first_index, last_index, bytes_max)
+        return self.cold.read_range(first_index, last_index, bytes_max)
 
     def read_bodies(self, units: Sequence[tuple[int, int]]) -> list[memoryview]:
         """The bodies at (position, size) before `cached_from`, close together, read at once and checked.
 
         Raises DamagedEntryError; PositionError when the log is whole there, but no body is at one of them.
         """
-        cached_from = self._cache.first_index
+        cached_from = self.cache.first_index
         end_index = self._end_index if cached_from is None else cached_from - 1
-        return self._cold.read_bodies(units, self.begin_index, end_index)
+        return self.cold.read_bodies(units, self.begin_index, end_index)
 
     def read(self, position: int, size_bytes: int) -> Buffer:
         """Bytes within one chunk of entries, or unchecked ones of the files, known to be there."""
-        chunk = self._cache.chunk_at(position)
+        chunk = self.cache.chunk_at(position)
         if chunk is not None:
             start = position - chunk.position
             return chunk.data[start : start + size_bytes]
@@ -350,7 +349,7 @@ class EntryStore:
     @property
     def cached_from(self) -> int:
         """The position from which on `read` needs no file."""
-        position = self._cache.first_position
+        position = self.cache.first_position
         return self._end_position if position is None else position
 
     def end_of(self, index: int) -> int:
@@ -386,11 +385,14 @@ class EntryStore:
     def _append(self, chunk: Chunk, is_replica: bool = False) -> None:
         if chunk.position != self._end_position:
             gap = blank(chunk.position - self._end_position)
-            self._ops.append(AppendOp(self._end_position, gap, NO_INDEX, b""))
-        assert chunk.first_index == self._end_index + 1, (chunk.first_index, self._end_index)
-        self._ops.append(AppendOp(chunk.position, chunk.data, chunk.first_index, chunk.units, is_replica))
+            self._ops.append(AppendOp(self._end_position, gap, NO_INDEX, NO_INDEX, b""))
+        first_index, last_index = chunk.first_index, chunk.last_index
+        assert first_index == self._end_index + 1, (first_index, self._end_index)
+        self._ops.append(
+            AppendOp(chunk.position, chunk.data, first_index, last_index, chunk.units, is_replica)
+        )
         self._new_chunks.append(chunk)
-        self._cache.append(chunk)
+        self.cache.append(chunk)
         self._end_index = chunk.last_index
         self._end_position = chunk.end_position
         epochs = self._begin.epochs
@@ -399,7 +401,7 @@ class EntryStore:
             self._set_epochs((*epochs, Epoch(chunk.term, chunk.first_index)))
 
     def _end_of(self, index: int) -> int:
-        chunk = self._cache.chunk_of(index)
+        chunk = self.cache.chunk_of(index)
         if chunk is not None:
             return chunk.end_of(index)
-        return self._cold.end_of(index)
+        return self.cold.end_of(index)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from commitlog.batch_read import GAP_BYTES_MAX
 from commitlog.consume_queue import UNIT, UNIT_BYTES
 from commitlog.consume_queues import ConsumeQueueConfig, ConsumeQueues, QueueFlusher
 from commitlog.dispatch import Applied, DispatchBatch
@@ -32,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 STRETCH_ENTRIES_MAX: Final = 1024
 STRETCH_BYTES_MAX: Final = 512 * 1024
+GAP_BYTES_MAX: Final = 8 * 1024
+"""Records no farther apart than this are read from the files in one go."""
 DAMAGE_RETRY_S: Final = 0.5
 """Delay before a damaged stretch is read again: its repair was requested."""
 
@@ -87,6 +88,8 @@ class Reput:
         self._waits_for_index = NO_INDEX
         self.seconds = Histogram()
         """How long each stretch took, if nothing held it up."""
+        self.messages_most = 0
+        """In one stretch."""
         self._undelivered: list[tuple[DispatchListener, DispatchBatch]] = []
         self._behind: tuple[DispatchListener, Applied] | None = None
         """A listener that is given again what the others have had already, and how far it is."""
@@ -182,7 +185,8 @@ class Reput:
             self._queues.put_all(batch)
         self.applied = applied
         self._on_queued()
-        if batch:
+        if batch.message_count:
+            self.messages_most = max(self.messages_most, batch.message_count)
             topics = batch.topics
             self._undelivered = [
                 (listener, batch)
@@ -317,6 +321,11 @@ class IndexedLog(ABC):
         """How long each stretch took to reach the queues and the listeners."""
         return self._reput.seconds
 
+    @property
+    def dispatched_most(self) -> int:
+        """As MessageLog."""
+        return self._reput.messages_most
+
     def add_listener(self, listener: DispatchListener, topics: Collection[str] | None = None) -> None:
         """As MessageLog."""
         self._reput.add_listener(listener, topics)
@@ -338,10 +347,6 @@ class IndexedLog(ABC):
         assert last_index <= self.applied_index, (last_index, self.applied_index)
         return self._read_batch(index, last_index)
 
-    def _dispatch_to(self, index: int) -> None:
-        """Everything up to `index` is committed and can be read: dispatch it."""
-        self._reput.advance_to(index)
-
     def _halt_dispatch(self) -> None:
         self._reput.stop()
 
@@ -354,7 +359,7 @@ class IndexedLog(ABC):
     def _after_queued(self) -> None:
         # Before the listeners are called: they may read the messages.
         self._readable_end = max(self._readable_end, self._reput.applied.position)
-        if self.queues.wants_flush or self.queues.is_full:
+        if self.queues.wants_flush:
             self._flusher.flush_soon()
 
     # -- reading -------------------------------------------------------------------------------------------

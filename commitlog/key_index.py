@@ -98,16 +98,17 @@ class KeyIndex:
             live = self._live_for(stretch)
         if live is None:
             return
-        if not self.fits(live, stretch):
+        end_position = stretch.end_position
+        if not self.fits(live, end_position):
             self.roll()
             live = self.live = OpenSegment(stretch.begin_index, stretch.position)
-        live.add(stretch.last_index, stretch.end_position, key_units(stretch))
+        live.add(stretch.last_index, end_position, key_units(stretch))
 
-    def fits(self, segment: OpenSegment, stretch: RecordStretch) -> bool:
-        """Whether a segment has room for a stretch. An empty one always has."""
+    def fits(self, segment: OpenSegment, end_position: int) -> bool:
+        """Whether a segment has room for a stretch that ends there. An empty one always has."""
         if segment.last_index < segment.begin_index:
             return True
-        is_near = stretch.end_position - segment.begin_position <= self.config.span_bytes_max
+        is_near = end_position - segment.begin_position <= self.config.span_bytes_max
         return is_near and segment.unit_count < self.config.units_max
 
     def roll(self) -> None:
@@ -339,7 +340,7 @@ class KeyMaintenance:
             began_s = loop.time()
             batch, applied = index.log.batch_from(begin_index, last_index)
             stretch = batch.stretch
-            if segment is not None and stretch is not None and not index.fits(segment, stretch):
+            if segment is not None and stretch is not None and not index.fits(segment, stretch.end_position):
                 await self._write(segment)
                 segment = None
             position = applied.position if stretch is None else stretch.position

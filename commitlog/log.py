@@ -75,6 +75,10 @@ class MessageLog(Protocol):
     def queued_index(self) -> int:
         """Every entry up to here is in the queues; during a replay listeners are not as far."""
 
+    @property
+    def dispatched_most(self) -> int:
+        """The most messages that were dispatched at once since the start."""
+
     def put(
         self,
         messages: Sequence[Message],

@@ -43,7 +43,8 @@ class Segments:
         self._reserved_to: dict[int, int] = {}
         self._unsynced: set[int] = set()
         self._is_directory_unsynced = False
-        self._retired_fds: list[int] = []
+        self.retired_fds: list[int] = []
+        """Of deleted files: until `close_retired` the reading thread may use them."""
         self._removed_fds: list[int] = []
         self._direct_start = -1
         self._direct_fd: int | None = None
@@ -159,7 +160,7 @@ class Segments:
 
     def _retire_direct(self) -> None:
         if self._direct_fd is not None:
-            self._retired_fds.append(self._direct_fd)
+            self.retired_fds.append(self._direct_fd)
         self._direct_start, self._direct_fd = -1, None
 
     def needs_sync_at_most_of(self, position: int) -> bool:
@@ -230,7 +231,7 @@ class Segments:
         """
         for start in reversed(self.starts()):
             if start >= position:
-                self._retired_fds.append(self._delete(start))
+                self.retired_fds.append(self._delete(start))
         self._fs.fsync_directory(self.directory)
         start = position - position % self.file_bytes
         fd = self._fds.get(start)
@@ -258,8 +259,8 @@ class Segments:
 
     def close_retired(self) -> None:
         """Close the descriptors of deleted files."""
-        while self._retired_fds:
-            self._fs.close(self._retired_fds.pop())
+        while self.retired_fds:
+            self._fs.close(self.retired_fds.pop())
 
     def close(self) -> None:
         """Close all. The files stay as they are."""

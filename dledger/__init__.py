@@ -196,7 +196,7 @@ A new group is a group of empty disks. No node can know that its own disk is new
 are healed when all have said that their logs are empty.
 
 Entries that are damaged in place are something else: the node knows which entries they are.
-`dledger.repairer` fetches the same (index, term) from a peer and writes it over the damaged bytes.
+`dledger.maintenance` fetches the same (index, term) from a peer and writes it over the damaged bytes.
 
 
 The modules
@@ -208,7 +208,6 @@ The modules
       leadership       what exists only while leading; one dispatcher for each peer
       dispatcher       COMPARE, TRUNCATE and APPEND to one peer
       flow_control     how much may be pushed to a peer that is far behind
-      push_cache       a range that several peers get is read once
       handler          the follower's side of replication
       commit           the quorum's index; appends that wait for their commit
       epochs           begin, end and terms of the log
@@ -218,8 +217,7 @@ The modules
     writer             the writer thread: group commit of log and vote, acknowledgements after the sync
     durable_state      the files of term, vote and the mark of an impairment
     transport, codec   connections between the members, and their frames
-    repairer           fetches damaged entries from peers
-    maintenance        disk space, checkpoints, retention, reading the log for damage
+    maintenance        disk space, checkpoints, retention, reading the log for damage, its repair from peers
     environment, fs    the interfaces to clocks, random numbers and files; a simulation has its own
 
 docs/dledger.md has the details, each with the golden trace that shows it (tests/golden/dledger).

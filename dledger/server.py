@@ -47,8 +47,7 @@ from dledger.core.status import NodeStatus
 from dledger.core.types import LONG_AGO_MS, NO_INDEX, CorruptRangeError, DamagedEntryError, ResponseCode, Role
 from dledger.durable_state import DurableState
 from dledger.environment import Environment
-from dledger.maintenance import Maintenance, ScrubLimits
-from dledger.repairer import Repairer
+from dledger.maintenance import Maintenance, Repairer, ScrubLimits
 from dledger.transport import Address, Transport
 from dledger.writer import Batch, DiskWriter, Durability
 
@@ -228,7 +227,13 @@ class DLedgerServer:
         hello = Hello(config.group, config.self_id, PROTOCOL_VERSION, client_address)
         self._transport = Transport(hello, listen, peers, self)
         self._writer = DiskWriter(
-            store, durable_state, durability, self._on_persisted, self._fail, self._transport.direct_ack
+            store,
+            durable_state,
+            durability,
+            last_entry=self._node.last_entry,
+            on_persisted=self._on_persisted,
+            on_error=self._fail,
+            direct_ack=self._transport.direct_ack,
         )
         self._observer: Observer | None = None
         self._inbox: list[tuple[str, Message]] = []
@@ -434,7 +439,7 @@ class DLedgerServer:
                 output = node.take_output(now_ms)
             self._is_in_turn = False
             if output is None:
-                writer.start_next(node.end_index, node.end_term)
+                writer.start_next()
             else:
                 self._carry_out(output)
             self._commit_notifier.schedule()
@@ -480,7 +485,7 @@ class DLedgerServer:
         if output.send_now:
             self._transport.send_all(output.send_now)
         self._writer.gather(output)
-        self._writer.start_next(self._node.end_index, self._node.end_term)
+        self._writer.start_next()
         for event in output.events:
             self._report(event)
         for completion in output.completions:

@@ -28,7 +28,7 @@ from dledger.core.output import Envelope, Output
 from dledger.core.ports import LogStore
 from dledger.core.types import HardState, ResponseCode
 from dledger.durable_state import DurableState
-from telemetry.histogram import COUNTS, SIZES, Histogram
+from telemetry.histogram import COUNTS, SIZES, Histogram, observe_all
 
 
 class WriteMetrics:
@@ -44,10 +44,10 @@ class WriteMetrics:
 
     def written(self, took_s: float, entries: int, size_bytes: int) -> None:
         """A write has ended. `entries` 0: unknown, or nothing new."""
-        self.seconds.observe(took_s)
         if entries:
-            self.entries.observe(entries)
-            self.size_bytes.observe(size_bytes)
+            observe_all((self.seconds, took_s), (self.entries, entries), (self.size_bytes, size_bytes))
+        else:
+            self.seconds.observe(took_s)
 
 
 class DirectAck:
@@ -190,14 +190,18 @@ class DiskWriter:
         store: LogStore,
         durable_state: DurableState,
         durability: Durability,
+        last_entry: Callable[[], tuple[int, int]],
         on_persisted: Callable[[Batch], None],
         on_error: Callable[[BaseException], None],
         direct_ack: Callable[[Envelope], DirectAck | None] = lambda envelope: None,
     ) -> None:
-        """`direct_ack`: makes the DirectAck of an acknowledgement; None where the loop has to send it."""
+        """`last_entry`: index and term of the end of the node's log. `direct_ack`: makes the DirectAck of an
+        acknowledgement; None where the loop has to send it.
+        """
         self._store = store
         self._durable_state = durable_state
-        self._durability = durability
+        self._last_entry = last_entry
+        self._is_synced = durability is Durability.PERSISTED
         self._on_persisted = on_persisted
         self._on_error = on_error
         self.metrics = WriteMetrics()
@@ -238,10 +242,9 @@ class DiskWriter:
         else:
             after.append(envelope)
 
-    def start_next(self, last_index: int, last_term: int) -> None:
-        """Starts the next batch if none is running and there is something to write.
-
-        last_index and last_term: the end of the node's log now, with every operation applied to the store.
+    def start_next(self) -> None:
+        """Starts the next batch if none is running and there is something to write. Every operation of the
+        node's log must have been applied to the store: the batch reaches to the log's end.
         """
         if self._batch is not None:
             if self._is_next_waiting(self._batch):
@@ -253,7 +256,7 @@ class DiskWriter:
         batch.writes = self._store.take_writes()
         if batch.writes is None and batch.hard_state is None and not batch.after:
             return
-        batch.last_index, batch.last_term = last_index, last_term
+        batch.last_index, batch.last_term = self._last_entry()
         batch.end_position = self._store.end_position
         self._next_batch = Batch()
         if batch.writes is None and batch.hard_state is None:
@@ -304,10 +307,6 @@ class DiskWriter:
         """Something waits for the current batch: its end wakes the loop."""
         if self._native is not None:
             self._native.await_end()
-
-    @property
-    def _is_synced(self) -> bool:
-        return self._durability is Durability.PERSISTED
 
     def _stepped(self, error: OSError | None) -> None:
         batch = self._batch

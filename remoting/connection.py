@@ -10,18 +10,25 @@ import contextlib
 import ipaddress
 import logging
 import socket
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
+from remoting.client.protocol import RequestTable
 from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, encode_head
 from remoting.command_reader import CommandReader
 from remoting.epoll_io import JOINED_BYTES_MAX, EpollEntry, EpollIo
-from remoting.errors import CommandError, FrameError, PendingRequestsFullError, RemotingClosedError
+from remoting.errors import (
+    CommandError,
+    FrameError,
+    PendingRequestsFullError,
+    RemotingClosedError,
+    RequestTimeoutError,
+)
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.memory_limit import HeldMemory, MemoryLimit
-from remoting.pending_requests import PendingRequests
 
 _log = logging.getLogger(__name__)
 _WARNINGS_MAX = 32
+_EXPIRY_STEP_S: Final = 0.05
 
 
 class ConnectionOwner(Protocol):
@@ -33,6 +40,58 @@ class ConnectionOwner(Protocol):
 
     def requests_received(self, connection: "Connection", requests: list[RemotingCommand], code: int) -> None:
         """The requests that one read completed, in order; `code` is the one that all have, or -1."""
+
+
+class PendingRequests(RequestTable[asyncio.Future[RemotingCommand]]):
+    """Requests sent on one connection that wait for the peer's answers. One timer serves all time-outs; it is
+    armed while any request waits.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self.peer = ""
+        """The peer's address, for messages."""
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wait_for(self, opaque: int, timeout_s: float) -> asyncio.Future[RemotingCommand]:
+        """A future of the answer, or of RequestTimeoutError or RemotingClosedError."""
+        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        deadline_s = self._loop.time() + timeout_s
+        self.add(opaque, future, deadline_s)
+        self._expire_at(deadline_s)
+        return future
+
+    def receive(self, answer: RemotingCommand) -> None:
+        """Give an answer to its request; it is dropped when its request has timed out."""
+        future = self.settle(answer.opaque)
+        if future is not None and not future.done():
+            future.set_result(answer)
+
+    def close(self, reason: Exception | None) -> None:
+        """Fail all requests: the connection is closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for future in self.clear():
+            if not future.done():
+                future.set_exception(RemotingClosedError(f"connection to {self.peer} closed: {reason}"))
+
+    def _expire_at(self, when_s: float) -> None:
+        if self._timer is not None and self._timer.when() > when_s:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = self._loop.call_at(when_s, self._fail_overdue)
+
+    def _fail_overdue(self) -> None:
+        self._timer = None
+        now_s = self._loop.time()
+        for future in self.expire(now_s):
+            if not future.done():
+                future.set_exception(RequestTimeoutError(f"{self.peer} did not answer in time"))
+        next_s = self.next_deadline_s()
+        if next_s is not None:
+            self._expire_at(max(next_s, now_s + _EXPIRY_STEP_S))
 
 
 class Connection(asyncio.Protocol):

@@ -40,3 +40,12 @@ class Histogram:
     def cumulative(self) -> list[int]:
         """For each bound the number of values up to it, and last the number of all values."""
         return list(accumulate(self._counts))
+
+
+def observe_all(*observed: tuple[Histogram, float]) -> None:
+    """Count one value in each of several histograms, for what is measured with every put and every write:
+    faster than one call for each.
+    """
+    for histogram, value in observed:
+        histogram._counts[bisect_left(histogram.bounds, value)] += 1
+        histogram.sum += value

@@ -22,7 +22,6 @@ from broker.responses import committed_answer, invalid, json_answer
 from broker.state.changes import PutSettings
 from broker.state.state import ReplicatedState
 from broker.state.topics import TRACE_TOPIC
-from commitlog.dispatch import DispatchBatch
 from commitlog.log import MessageLog
 from dledger.core.status import NodeStatus, PeerStatus
 from dledger.core.types import NO_TERM
@@ -286,7 +285,7 @@ class StatsAdmin:
         self._statistics = statistics
         self._topic_count = len(state.topics)
         self._is_started = False
-        log.add_listener(self.on_dispatch)
+        log.on_writable_change(self._on_writable_change)
         state.on_topics_changed(self.on_topics_changed)
 
     def handlers(self) -> Handlers:
@@ -297,9 +296,11 @@ class StatsAdmin:
     async def start(self) -> None:
         """What was in the log at the start has been dispatched by now."""
         self._is_started = True
+        self._on_writable_change(self._log.is_writable())
 
     async def stop(self) -> None:
         self._is_started = False
+        self._log.remove_listener(self._statistics.put)
 
     def view(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """315"""
@@ -312,10 +313,12 @@ class StatsAdmin:
         minute, hour, day = (_item(figures, is_size) for figures in windows)
         return json_answer(request, {"statsDay": day, "statsHour": hour, "statsMinute": minute})
 
-    def on_dispatch(self, batch: DispatchBatch) -> None:
+    def _on_writable_change(self, is_writable: bool) -> None:
         """A follower has the same messages, and a node that starts has them again: neither put them."""
-        if self._is_started and self._log.is_writable():
-            self._statistics.put(batch)
+        if is_writable and self._is_started:
+            self._log.add_listener(self._statistics.put)
+        else:
+            self._log.remove_listener(self._statistics.put)
 
     def on_topics_changed(self) -> None:
         count = len(self._state.topics)

@@ -1,20 +1,21 @@
 """Which queues a consumer gets when the broker assigns them (QueryAssignmentProcessor, RocketMQ's
-AllocateMessageQueueAveragely and AllocateMessageQueueAveragelyByCircle). Pure.
+AllocateMessageQueueAveragely and AllocateMessageQueueAveragelyByCircle).
 
 QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401) and GET_ALL_MESSAGE_REQUEST_MODE (402): the broker
 assigns queues to a consumer, and selects whether it pulls or pops them (QueryAssignmentProcessor).
 
-Every node answers 400, from its own list of consumers. The mode is replicated: only the leader sets it.
+Every node answers 400, from its own list of consumers. The mode is replicated: only the leader sets it. The
+name servers know where a topic's queues are, on all brokers of the cluster (TopicRouteInfoManager).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
+from broker.background import Spawn
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection, ClientRegistry
-from broker.consume.topic_routes import TopicRoutes
 from broker.leadership import Readiness
 from broker.responses import put_error
 from broker.state.changes import SetRequestMode
@@ -22,11 +23,62 @@ from broker.state.groups import POP, PULL, RequestMode
 from broker.state.state import ReplicatedState
 from broker.state.topics import RETRY_PREFIX, ConfigFormatError
 from commitlog.log import PutStatus
+from remoting.client.aio import RemotingClient, RouteTable
+from remoting.client.routes import RouteCache
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
-from remoting.errors import RequestError
+from remoting.errors import ClientError, RequestError
 from remoting.fastjson import FastjsonError, loads_request
+from remoting.route import PERM_READ
 from remoting.router import Handlers
+
+ROUTE_VALID_S: Final = 5.0
+ROUTE_TIMEOUT_S: Final = 1.0
+
+BrokerQueues = tuple[tuple[str, int], ...]
+"""Each broker's name and how many queues of the topic can be read there."""
+
+
+class TopicRoutes:
+    """The routes that one broker requested lately."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        client: RemotingClient,
+        now_ms: Callable[[], int],
+        spawn: Spawn,
+    ) -> None:
+        self._config = config
+        self._state = state
+        self._now_ms = now_ms
+        self._routes = RouteTable(client, config.namesrv_addr, ROUTE_TIMEOUT_S, spawn)
+        self._cache: RouteCache[BrokerQueues] = RouteCache(ROUTE_VALID_S)
+
+    async def queues(self, topic: str) -> BrokerQueues | None:
+        """Of every broker with the topic. This broker's own queues when no name server answers or knows it
+        yet; None when no broker has the topic.
+        """
+        cached = self._cache.get(topic, self._now_ms() / 1000)
+        if cached is not None:
+            return cached
+        try:
+            route = await self._routes.request(topic)
+        except ClientError:
+            route = None
+        if route is None:
+            return self._cache.outdated(topic) or self._own(topic)
+        readable = [data for data in route.queue_datas if data.perm & PERM_READ]
+        found = tuple((data.broker_name, data.read_queue_nums) for data in readable)
+        self._cache.put(topic, found, self._now_ms() / 1000)
+        return found
+
+    def _own(self, topic: str) -> BrokerQueues | None:
+        config = self._state.topics.get(topic)
+        if config is None:
+            return None
+        return ((self._config.broker_name, config.read_queue_nums),)
 
 
 class MessageQueue(NamedTuple):

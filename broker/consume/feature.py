@@ -1,12 +1,11 @@
 """Consuming by pulls: pulls, heartbeats, consumer offsets, queue locks, queues assigned by the broker."""
 
-from broker.consume.assignment import Assignment
+from broker.consume.assignment import Assignment, TopicRoutes
 from broker.consume.client_requests import ClientProcessor
 from broker.consume.consumers import Consumers, make_consumers
 from broker.consume.offsets import OffsetProcessor
 from broker.consume.pull import PullMessageProcessor
 from broker.consume.queue_locks import LockProcessor
-from broker.consume.topic_routes import TopicRoutes
 from broker.feature import Core, Feature
 
 

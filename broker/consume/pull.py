@@ -215,8 +215,9 @@ class PullMessageProcessor:
             return error_response(pull.request, ResponseCode.SYSTEM_BUSY, BEING_REPAIRED)
         if result.status is ReadStatus.FOUND:
             self._count(header, result, began_ms)
-            group = self._state.groups.get(header.consumer_group) if self._advice.is_enabled else None
-            next_id = self._advice.after(result.body, group)
+            next_id = LEADER_ID
+            if self._advice.is_enabled:
+                next_id = self._advice.after(result.body, self._state.groups.get(header.consumer_group))
             return _response(pull.request, ResponseCode.SUCCESS, result, next_id)
         # A leader that was cut off does not know what others have shown since.
         is_final = (

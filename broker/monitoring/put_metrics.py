@@ -15,7 +15,7 @@ from broker.send.turn import Turn
 from commitlog.log import PutStatus
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
-from telemetry.histogram import COUNTS, SIZES, Histogram
+from telemetry.histogram import COUNTS, SIZES, Histogram, observe_all
 
 LINES_PER_S_MAX: Final = 5
 """A disk that stalls makes every put slow; those that are not logged are counted in the next line."""
@@ -52,14 +52,16 @@ class PutMetrics:
         """A put is committed, since that moment, and answered."""
         answered_s = perf_counter()
         ack_s = answered_s - turn.begun_s
-        self.append.observe(turn.laid_out_s - turn.begun_s)
-        self.replicate.observe(committed_s - turn.laid_out_s)
-        self.ack.observe(ack_s)
+        observe_all(
+            (self.append, turn.laid_out_s - turn.begun_s),
+            (self.replicate, committed_s - turn.laid_out_s),
+            (self.ack, ack_s),
+            (self.by_ms, int(ack_s * 1_000)),
+            (self.messages, len(turn.messages)),
+            (self.size_bytes, turn.body_bytes),
+        )
         if ack_s > self.longest_s:
             self.longest_s = ack_s
-        self.by_ms.observe(int(ack_s * 1_000))
-        self.messages.observe(len(turn.messages))
-        self.size_bytes.observe(turn.body_bytes)
         if ack_s >= self._slow_s:
             self._log(turn, "slow put", answered_s, committed_s)
 

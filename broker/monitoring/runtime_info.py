@@ -31,7 +31,6 @@ from broker.monitoring.statistics import (
 )
 from broker.state.state import ReplicatedState
 from broker.timer.scheduling import SCHEDULE_TOPIC
-from commitlog.dispatch import DispatchBatch
 from commitlog.entry import HEADER_BYTES
 from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog
@@ -229,16 +228,11 @@ class RuntimeInfo:
         self.put_latency = PutLatency(puts.ack)
         self.put_spread = PutSpread(puts.by_ms)
         self.days = DayTotals(lambda: (statistics.total(USER_PUT), statistics.total(USER_GET)), clock)
-        self._dispatched_most = 0
-        log.add_listener(self._on_dispatch)
 
     @property
     def services(self) -> tuple[RateMeter | DayTotals, ...]:
         """What has to run for the figures of a time."""
         return self.rates, self.put_latency.meter, self.put_spread.meter, self.days
-
-    def _on_dispatch(self, batch: DispatchBatch) -> None:
-        self._dispatched_most = max(self._dispatched_most, len(batch))
 
     def table(self) -> dict[str, str]:
         """The whole table; figures that processors add are last."""
@@ -292,7 +286,7 @@ class RuntimeInfo:
             "putMessageEntireTimeMax": str(int(self._puts.longest_s * 1_000)),
             "putMessageDistributeTime": self.put_spread.text(now_s),
             "getMessageEntireTimeMax": str(int(self._reads.longest_s * 1_000)),
-            "dispatchMaxBuffer": str(self._dispatched_most),
+            "dispatchMaxBuffer": str(self._log.dispatched_most),
             "putTps": _rates(put),
             "getFoundTps": _rates(found),
             "getMissTps": _rates(missed),

@@ -240,7 +240,7 @@ class BrokerStatistics:
                     by_topic[topic] = [units]
                 else:
                     packed.append(units)
-        self._gathered_count += len(batch)
+        self._gathered_count += batch.message_count
 
     def _add_up(self) -> None:
         gathered, self._gathered, self._gathered_count = self._gathered, {}, 0

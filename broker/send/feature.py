@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from broker.feature import Core, Feature
-from broker.send.end_batch import EndBatchProcessor
 from broker.send.processor import SendMessageProcessor
 from broker.send.replies import ReplyMessageProcessor
 from broker.send.send_back import SendBackProcessor
+from broker.send.sequenced import EndBatchProcessor
 from remoting.codes import RequestCode
 
 

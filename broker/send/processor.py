@@ -23,10 +23,9 @@ from broker.monitoring.put_metrics import PutMetrics
 from broker.monitoring.statistics import BrokerStatistics
 from broker.responses import put_error
 from broker.send.admission import Admission, Admitted, NeedsTopic, UniqueKeys
-from broker.send.answers import SendAnswers
 from broker.send.sequenced import SequencedAdmission
 from broker.send.sequencing import SequenceRefusedError, Sequencing
-from broker.send.turn import PlainRun, SequencedSend, SingleSend, Turn
+from broker.send.turn import PlainRun, SendAnswers, SequencedSend, SingleSend, Turn
 from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import TopicConfig
 from broker.timer.admission import TimerRules

@@ -1,12 +1,19 @@
-"""The checks of a sequenced send, and the messages it turns into. Asks the tables, changes nothing.
+"""Sends of writers that number their messages: LEDGERMQ_SEND_SEQUENCED (65003), LEDGERMQ_END_BATCH (65004).
 
-As those of a batch send (broker/send/admission.py), but each message names its own queue, and may have its
-own delay.
+The checks of a sequenced send, and the messages it turns into, are as those of a batch send
+(broker/send/admission.py), but each message names its own queue, and may have its own delay.
+
+LEDGERMQ_END_BATCH: is the log's part of a batch what its writer has sent? And is the writer done? A task
+knows only its own rows. Rows that an earlier attempt sent beyond them, or for partitions that no longer
+exist, are seen only by the driver, which knows the whole batch once all of it is acknowledged.
 """
 
+from itertools import islice
 from typing import Final
 
 from broker.config import BrokerConfig
+from broker.leadership import Readiness
+from broker.responses import committed_answer, invalid
 from broker.send.admission import (
     PLAIN_SYS_FLAGS,
     Admission,
@@ -18,8 +25,13 @@ from broker.send.admission import (
     split_batch,
     sub_messages,
 )
+from broker.send.sequencing import Sequencing
+from broker.state.changes import EndWriter
+from broker.state.state import ReplicatedState
+from broker.state.writers import WRITERS_MAX
 from broker.timer.admission import asks_for_time
 from broker.timer.scheduling import PROPERTY_DELAY, effective_level, to_scheduled, without_timer
+from commitlog.log import MessageLog
 from commitlog.record import (
     PROPERTIES_BYTES_MAX,
     Message,
@@ -30,6 +42,8 @@ from commitlog.record import (
 )
 from commitlog.sequences import (
     FIRST_DIGEST,
+    NO_DIGEST,
+    PARTITION_MAX,
     SEQUENCE_BYTES_MAX,
     SEQUENCE_MAX,
     digest_error,
@@ -37,8 +51,10 @@ from commitlog.sequences import (
     writer_error,
 )
 from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand, success_response
+from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.headers.send import SequencedSendRequestHeader
+from remoting.headers.send import BatchEnd, SequencedSendRequestHeader
 
 FRAMING_BYTES_MAX: Final = 64 * 1024
 """What a send may have beyond maxMessageSize: one message of just that size fits, with its properties."""
@@ -137,3 +153,57 @@ def _check_numbers(header: SequencedSendRequestHeader) -> None:
 
 def _illegal(remark: str) -> RequestError:
     return RequestError(ResponseCode.MESSAGE_ILLEGAL, remark)
+
+
+SENTENCES_MAX = 3
+"""In an answer, about what differs."""
+
+
+class EndBatchProcessor:
+    """One broker's."""
+
+    def __init__(
+        self,
+        log: MessageLog,
+        state: ReplicatedState,
+        readiness: Readiness,
+        sequencing: Sequencing,
+    ) -> None:
+        self._log = log
+        self._state = state
+        self._readiness = readiness
+        self._sequencing = sequencing
+
+    async def end_batch(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        end = _read_end(request.body)
+        if not self._log.is_writable():
+            hint = self._readiness.leader_hint()
+            raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, f"only the leader knows: {hint}")
+        if end.is_checked:
+            found = list(islice(self._sequencing.differences(end.batch_id, end.writers), SENTENCES_MAX))
+            if found:
+                remark = f"batch {end.batch_id}: {'; '.join(found)}"
+                raise RequestError(ResponseCode.LEDGERMQ_SEQUENCE_DIFFERS, remark)
+        over = [EndWriter(writer, tuple(written)) for writer, written in end.writers.items() if written]
+        if not (end.is_over and over):
+            return success_response(request)
+        return await committed_answer(request, self._state.propose(*over))
+
+
+def _read_end(body: bytes) -> BatchEnd:
+    try:
+        end = BatchEnd.parse(body)
+    except ValueError as error:
+        raise invalid(str(error)) from error
+    if sum(map(len, end.writers.values())) > WRITERS_MAX:
+        raise invalid(f"there are never more than {WRITERS_MAX} writers and partitions")
+    for writer, written in end.writers.items():
+        problem = writer_error(writer)
+        for partition, (_, digest) in written.items():
+            if not 0 <= partition <= PARTITION_MAX:
+                problem = f"a partition is a number up to {PARTITION_MAX}"
+            elif digest != NO_DIGEST:
+                problem = problem or digest_error(digest.decode())
+        if problem is not None:
+            raise invalid(problem)
+    return end

@@ -180,12 +180,8 @@ class BaseKeeper:
         self._log = log
         self._deleted_at = deleted_at
         self._assembler = Assembler()
-        self._is_raised = True
-
-    @property
-    def is_waiting(self) -> bool:
+        self.is_waiting = False
         """Whether queues are to be raised that are not as far as the base yet."""
-        return not self._is_raised
 
     def begin_with(self, base: Base, applied_index: int) -> None:
         """Start with the base of a snapshot that covers the log up to `applied_index`. Queues whose next
@@ -193,7 +189,7 @@ class BaseKeeper:
         base's entry.
         """
         self.base = base
-        self._is_raised = not base.offsets
+        self.is_waiting = bool(base.offsets)
         if applied_index >= self._log.queued_index:
             self.raise_due()
 
@@ -214,7 +210,9 @@ class BaseKeeper:
     def _known_offsets(self) -> tuple[OffsetRow, ...]:
         """Of the queues, and of the base, where they have not got it yet."""
         rows = next_offsets(self._log.queues)
-        return rows if self._is_raised else merged_offsets(rows, kept_offsets(self.base, self._deleted_at()))
+        if not self.is_waiting:
+            return rows
+        return merged_offsets(rows, kept_offsets(self.base, self._deleted_at()))
 
     def begin_behind(self, snapshot: Snapshot) -> None:
         """The state was loaded from this checkpoint; the entries after it are applied to the state again. The
@@ -223,7 +221,7 @@ class BaseKeeper:
         covered_index = snapshot.applied_index
         rows = offset_rows(snapshot.tables["queues"])
         self.base = Base(covered_index, covered_index, rows, self._log.end_of(covered_index))
-        self._is_raised = False
+        self.is_waiting = True
         self.raise_due()
 
     def find(self, batch: DispatchBatch) -> Snapshot | None:
@@ -275,8 +273,8 @@ class BaseKeeper:
         entry. A state that is behind the queues does not yet know which topics were deleted in between.
         """
         log = self._log
-        if not self._is_raised and log.applied_index >= log.queued_index >= self.base.known_index:
-            self._is_raised = True
+        if self.is_waiting and log.applied_index >= log.queued_index >= self.base.known_index:
+            self.is_waiting = False
             raise_queues(log.queues, self.base, self._deleted_at())
 
 

@@ -463,7 +463,7 @@ class ReplicatedState(LogMachine):
 
     def apply(self, batch: DispatchBatch) -> None:
         """As LogMachine. Most batches hold nothing of the state: they only move `applied_index`."""
-        follows = batch.last_index - len(batch) == self.applied_index
+        follows = batch.last_index - batch.message_count == self.applied_index
         if not follows and self._log.begin_index > self.applied_index + 1:
             self._load_checkpoint(batch)
             return

@@ -43,14 +43,8 @@ def committable_index(
 class _Waiting:
     first_index: int
     last_index: int
+    count: int
     deadline_ms: int
-
-    @property
-    def count(self) -> int:
-        return self.last_index - self.first_index + 1
-
-    def complete(self, code: ResponseCode) -> Completion:
-        return Completion(self.first_index, self.last_index, code)
 
 
 class PendingAppends:
@@ -72,8 +66,10 @@ class PendingAppends:
         return self.entries + count <= self._entries_max
 
     def add(self, proposal: Proposal, now_ms: int) -> None:
-        self._waiting.append(_Waiting(proposal.first_index, proposal.last_index, now_ms + self._timeout_ms))
-        self.entries += proposal.count
+        first_index, count = proposal.first_index, proposal.count
+        deadline_ms = now_ms + self._timeout_ms
+        self._waiting.append(_Waiting(first_index, first_index + count - 1, count, deadline_ms))
+        self.entries += count
 
     def ack(self, commit_index: int) -> list[Completion]:
         """Completes those whose last entry is committed. The commit index covers all before it (Raft 5.3), so
@@ -81,7 +77,7 @@ class PendingAppends:
         """
         done = []
         while self._waiting and self._waiting[0].last_index <= commit_index:
-            done.append(self._pop().complete(ResponseCode.SUCCESS))
+            done.append(self._complete_oldest(ResponseCode.SUCCESS))
         return done
 
     def oldest_wait_ms(self, now_ms: int) -> int | None:
@@ -94,23 +90,20 @@ class PendingAppends:
         """
         late = []
         while self._waiting and self._waiting[0].deadline_ms <= now_ms:
-            late.append(self._pop().complete(ResponseCode.WAIT_QUORUM_ACK_TIMEOUT))
+            late.append(self._complete_oldest(ResponseCode.WAIT_QUORUM_ACK_TIMEOUT))
         return late
 
     def fail_all(self, code: ResponseCode) -> list[Completion]:
         """Completes all: the leader stepped down, and a new one may commit or replace their entries."""
-        failed = [waiting.complete(code) for waiting in self._waiting]
-        self._waiting.clear()
-        self.entries = 0
-        return failed
+        return [self._complete_oldest(code) for _ in range(len(self._waiting))]
 
     def deadline_ms(self) -> int:
         return self._waiting[0].deadline_ms if self._waiting else NEVER_DUE_MS
 
-    def _pop(self) -> _Waiting:
-        waiting = self._waiting.popleft()
-        self.entries -= waiting.count
-        return waiting
+    def _complete_oldest(self, code: ResponseCode) -> Completion:
+        oldest = self._waiting.popleft()
+        self.entries -= oldest.count
+        return Completion(oldest.first_index, oldest.last_index, code)
 
     def check_invariants(self, commit_index: int) -> None:
         entries = sum(waiting.count for waiting in self._waiting)

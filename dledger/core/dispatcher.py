@@ -21,6 +21,7 @@ from dledger.core.epochs import EpochCache
 from dledger.core.events import EntryDamaged, PushRefused, PushRepeated, PushStateChanged
 from dledger.core.flow_control import CatchUp, Pace, Push
 from dledger.core.messages import (
+    AppendRequest,
     AppendResponse,
     CommitRequest,
     CompareRequest,
@@ -33,7 +34,6 @@ from dledger.core.messages import (
 )
 from dledger.core.output import Outbox
 from dledger.core.ports import LogReader
-from dledger.core.push_cache import PushCache
 from dledger.core.status import PeerStatus
 from dledger.core.types import LONG_AGO_MS, NO_INDEX, UNKNOWN_TERM, DamagedEntryError, PushState, ResponseCode
 
@@ -90,6 +90,39 @@ def _step_down(log: EpochCache, response: CompareResponse) -> CompareAt | Trunca
     if not is_known or index < response.begin_index - 1:
         return TruncateAt(log.begin_index, True, "what it would need was removed")
     return CompareAt(index)
+
+
+class PushCache:
+    """The last range pushed, in one leadership: a range that several peers get is read and checked once, and
+    is one message, which is encoded once.
+
+    One range is enough: peers that keep up get the same entries within the same pump, one after the other.
+    """
+
+    def __init__(self, term: int, config: Config, log: EpochCache, reader: LogReader) -> None:
+        self._term = term
+        self._bytes_max = config.push_bytes_max
+        self._log = log
+        self._reader = reader
+        self._asked: tuple[int, int, int] | None = None
+        self._request: AppendRequest | None = None
+
+    def clear(self) -> None:
+        """After each pump: appends may follow before the next, and the bytes must not be kept alive."""
+        self._asked = self._request = None
+
+    def request(self, first_index: int, last_index: int, commit_index: int) -> AppendRequest:
+        """As many of these entries as fit into one push. Raises DamagedEntryError."""
+        asked = first_index, last_index, commit_index
+        if self._request is None or asked != self._asked:
+            entries = self._reader.read_range(first_index, last_index, self._bytes_max)
+            assert entries.first_index == first_index <= entries.last_index <= last_index, (
+                f"asked for {first_index}..{last_index}, read {entries.first_index}..{entries.last_index}"
+            )
+            prev_term = self._log.term_at(first_index - 1)
+            self._request = AppendRequest(self._term, commit_index, prev_term, entries)
+            self._asked = asked
+        return self._request
 
 
 class EntryDispatcher:

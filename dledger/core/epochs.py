@@ -62,6 +62,9 @@ class EpochCache:
         return self.prev_term if index == self.begin_index - 1 else UNKNOWN_TERM
 
     def _term_inside(self, index: int) -> int:
+        newest = self._epochs[-1]
+        if index >= newest.first_index:
+            return newest.term  # nearly every question is about the newest entries
         place = bisect_right(self._epochs, index, key=_first_index) - 1
         assert place >= 0, f"entry {index} stands before the first epoch of {self._epochs}"
         return self._epochs[place].term

@@ -6,7 +6,7 @@ It is made when an election is won and dropped when the leader steps down, so th
 
 from dledger.core.commit import PendingAppends, committable_index, quorum_index
 from dledger.core.config import Config
-from dledger.core.dispatcher import EntryDispatcher
+from dledger.core.dispatcher import EntryDispatcher, PushCache
 from dledger.core.epochs import EpochCache
 from dledger.core.events import AppendTimedOut, MessageIgnored, TransferEnded, TransferStarted
 from dledger.core.flow_control import CatchUp
@@ -19,7 +19,6 @@ from dledger.core.messages import (
 )
 from dledger.core.output import Completion, Outbox, Proposal
 from dledger.core.ports import LogReader
-from dledger.core.push_cache import PushCache
 from dledger.core.status import PeerStatus
 from dledger.core.types import LONG_AGO_MS, NEVER_DUE_MS, NO_INDEX, ResponseCode
 
@@ -32,6 +31,8 @@ class Leadership:
     ) -> None:
         self.term = term
         self.term_start_index = NO_INDEX
+        self.is_ready = False
+        """Its first entry is in the log. Before that it commits nothing (Raft 5.4.2) and takes no appends."""
         self.appends = PendingAppends(config.pending_appends_max, config.wait_ack_timeout_ms)
         self._catch_up = CatchUp(config.catch_up_bytes_per_s_min)
         self._push_cache = PushCache(term, config, log, reader)
@@ -56,11 +57,6 @@ class Leadership:
         )
         self._next_preferred_check_ms = now_ms + config.preferred_check_interval_ms
 
-    @property
-    def is_ready(self) -> bool:
-        """Its first entry is in the log. Before that it commits nothing (Raft 5.4.2) and takes no appends."""
-        return self.term_start_index != NO_INDEX
-
     # -- appends and commit --------------------------------------------------------------------------------
 
     def check_append(self, count: int, is_disk_full: bool, is_backlogged: bool) -> ResponseCode:
@@ -79,8 +75,14 @@ class Leadership:
 
     def append(self, count: int) -> Proposal:
         """DLedgerStore.appendAsLeader: reserves the next `count` indexes for entries of this term."""
-        proposal = Proposal(self._log.end_index + 1, count, self.term)
-        self._log.extend(self.term, proposal.last_index)
+        first_index = self._log.end_index + 1
+        self._log.extend(self.term, first_index + count - 1)
+        return Proposal(first_index, count, self.term)
+
+    def append_term_start(self) -> Proposal:
+        """Reserves the index of the leader's own first entry; then it is ready."""
+        proposal = self.append(1)
+        self.term_start_index, self.is_ready = proposal.first_index, True
         return proposal
 
     def is_passed_by_others(self, persisted_index: int) -> bool:
@@ -107,7 +109,7 @@ class Leadership:
 
     def acknowledge(self, commit_index: int, now_ms: int) -> list[Completion]:
         """Completes the appends that are committed now."""
-        oldest_wait_ms = self.appends.oldest_wait_ms(now_ms)
+        oldest_wait_ms = self.appends.oldest_wait_ms(now_ms) if self.dispatchers else None
         done = self.appends.ack(commit_index)
         if done and oldest_wait_ms is not None:
             self._catch_up.waited(oldest_wait_ms)
@@ -144,7 +146,7 @@ class Leadership:
     @property
     def is_settled(self) -> bool:
         """Whether `pump` has nothing to do before something is due, appended or answered."""
-        if self.term_start_index == NO_INDEX or self.transferee is not None:
+        if not self.is_ready or self.transferee is not None:
             return False
         for dispatcher in self.dispatchers.values():  # noqa: SIM110 (asked with every answer: a call less)
             if not dispatcher.is_settled:
@@ -161,6 +163,8 @@ class Leadership:
 
     def pump(self, now_ms: int, commit_index: int) -> None:
         """Sends what is due to every peer; once in a turn, however many appends the turn brought."""
+        if not self.dispatchers:
+            return  # a group of one has no peer to push to, or to hand leadership to
         self._catch_up.end_window(now_ms, self.appends.oldest_wait_ms(now_ms))
         holders = 1  # this node itself
         for dispatcher in self.dispatchers.values():
@@ -187,6 +191,8 @@ class Leadership:
         self._prefer(now_ms)
 
     def deadline_ms(self) -> int:
+        if not self.dispatchers:
+            return self.appends.deadline_ms()
         due = [dispatcher.deadline_ms() for dispatcher in self.dispatchers.values()]
         due += (self.quorum_lost_at_ms(), self.appends.deadline_ms())
         if self.transferee is not None:

@@ -132,6 +132,10 @@ class Node:
         """The term of the last entry."""
         return self._log.last_term
 
+    def last_entry(self) -> tuple[int, int]:
+        """Index and term of the last entry."""
+        return self._log.end_index, self._log.last_term
+
     def term_at(self, index: int) -> int:
         """The term of an entry of the log; UNKNOWN_TERM for what is not in it."""
         return self._log.term_at(index) if self.begin_index <= index <= self.end_index else UNKNOWN_TERM
@@ -173,7 +177,7 @@ class Node:
         """Whether anything depends on this node's disk having more of the log: a
         commit, or what may be read.
         """
-        if self.commit_index > self.persisted_index or self.is_impaired:
+        if self.commit_index > self.persisted_index or self._repair is not None:
             return True
         return self._leadership is not None and self._leadership.is_passed_by_others(self.persisted_index)
 
@@ -227,15 +231,14 @@ class Node:
         leadership = self._leadership
         if leadership is None or leadership.is_ready or self._outbox.log_ops:
             return None
-        proposal = leadership.append(1)
-        leadership.term_start_index = proposal.first_index
-        return proposal
+        return leadership.append_term_start()
 
     def persisted(self, last_index: int, term: int, now_ms: int) -> None:
         """This node's disk has the log up to the entry (last_index, term)."""
         self._now_ms = now_ms
         # The term, because the entry may have been truncated and replaced while it was being written.
-        if not self.persisted_index < last_index <= self.end_index or self._log.term_at(last_index) != term:
+        log = self._log
+        if not self.persisted_index < last_index <= log.end_index or log.term_at(last_index) != term:
             return
         self.persisted_index = last_index
         self._count_watermarks()

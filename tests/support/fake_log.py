@@ -152,6 +152,7 @@ class FakeLog:
         self._applied_index = -1
         self._next_offsets: dict[tuple[str, int], int] = {}
         self._waiting: deque[_Put] = deque()
+        self.dispatched_most = 0
         self._listeners: dict[DispatchListener, frozenset[str] | None] = {}
         self._writable_callbacks: list[Callable[[bool], None]] = []
 
@@ -307,6 +308,7 @@ class FakeLog:
         self._listeners.pop(listener, None)
 
     def _dispatch(self, batch: DispatchBatch) -> None:
+        self.dispatched_most = max(self.dispatched_most, len(batch))
         for listener, wanted in list(self._listeners.items()):
             if wanted is None or not wanted.isdisjoint(batch.topics):
                 listener(batch)

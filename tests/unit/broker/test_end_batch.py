@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from broker.send.end_batch import EndBatchProcessor
+from broker.send.sequenced import EndBatchProcessor
 from broker.state.state import ReplicatedState
 from commitlog.sequences import FIRST_DIGEST, next_digest
 from remoting.codes import RequestCode, ResponseCode

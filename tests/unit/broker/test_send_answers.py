@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.send.answers import SendAnswers
+from broker.send.turn import SendAnswers
 from commitlog.record import host_bytes, offset_msg_id
 from remoting.command import BINARY_HEADER, RemotingCommand, decode_command
 

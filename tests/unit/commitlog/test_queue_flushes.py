@@ -7,9 +7,14 @@ import pytest
 
 from commitlog import consume_queues
 from commitlog.checkpoint import seal
-from commitlog.consume_queues import SYNCED_EACH_MAX, ConsumeQueueConfig, ConsumeQueues
+from commitlog.consume_queues import (
+    SYNCED_EACH_MAX,
+    ConsumeQueueConfig,
+    ConsumeQueues,
+    decode_queue_checkpoint,
+    encode_queue_checkpoint,
+)
 from commitlog.dispatch import Applied, DispatchBatch
-from commitlog.queue_checkpoint import decode_queue_checkpoint, encode_queue_checkpoint
 from tests.support.made_up_log import (
     ROOT,
     STORE,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dledger.core.config import Config
-from dledger.core.dispatcher import EntryDispatcher
+from dledger.core.dispatcher import EntryDispatcher, PushCache
 from dledger.core.epochs import EpochCache
 from dledger.core.flow_control import CatchUp
 from dledger.core.messages import (
@@ -14,7 +14,6 @@ from dledger.core.messages import (
     Message,
 )
 from dledger.core.output import Outbox
-from dledger.core.push_cache import PushCache
 from dledger.core.types import EntryRange, Epoch, LogState, ResponseCode
 
 TERM = 9

@@ -1,4 +1,4 @@
-"""dledger.repairer: damaged entries come back from the peers, and only the right ones are taken."""
+"""dledger.maintenance: damaged entries come back from the peers, and only the right ones are taken."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -22,7 +22,7 @@ from dledger.core.messages import (
 from dledger.core.node import Node
 from dledger.core.types import CorruptRangeError, DamagedEntryError, EntryRange, HardState, ResponseCode
 from dledger.durable_state import MARK_FILE_NAME
-from dledger.repairer import DAMAGES_MAX, Repairer
+from dledger.maintenance import DAMAGES_MAX, Repairer
 from tests.support.memory_log import MemoryLog
 from tests.support.polling import until
 from tests.unit.dledger.test_repair import LowRng

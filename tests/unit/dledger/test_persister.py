@@ -48,13 +48,18 @@ class Bench:
         self.batches: list[Batch] = []
         self.errors: list[BaseException] = []
         self.writer = DiskWriter(
-            self.store, durable_state, Durability.PERSISTED, self.batches.append, self.errors.append
+            self.store,
+            durable_state,
+            Durability.PERSISTED,
+            last_entry=lambda: (self.store.end_index, 1),
+            on_persisted=self.batches.append,
+            on_error=self.errors.append,
         )
 
     def append(self, body: bytes, output: Output = NOTHING) -> None:
         self.store.append_bodies(self.store.end_index + 1, 1, [body])
         self.writer.gather(output)
-        self.writer.start_next(self.store.end_index, 1)
+        self.writer.start_next()
 
     def has_batches(self, count: int) -> bool:
         return len(self.batches) >= count
@@ -92,7 +97,7 @@ async def test_batches_follow_each_other_whichever_thread_writes_them(tmp_path: 
             if number == 7:
                 await bench.writer.run(lambda: bench.store.save_checkpoint(7, 7))
         await bench.idle()
-        bench.writer.start_next(bench.store.end_index, 1)
+        bench.writer.start_next()
         await bench.idle()
         assert bench.errors == []
         assert [batch.last_index for batch in bench.batches] == sorted(
@@ -125,7 +130,7 @@ async def test_work_for_the_writer_waits_for_the_batch_and_the_next_batch_for_it
         bench.append(b"behind it")
         await visit
         await bench.idle()
-        bench.writer.start_next(bench.store.end_index, 1)
+        bench.writer.start_next()
         await bench.idle()
         assert len(seen) == 1
         assert [batch.last_index for batch in bench.batches][-1] == 2
@@ -326,5 +331,5 @@ async def test_the_end_of_a_batch_is_told_at_once_when_more_has_gathered(tmp_pat
             bench.append(b"%d" % number)
             bench.append(b"behind it")
             await until(partial(bench.has_batches, 2 + 2 * number))
-            bench.writer.start_next(bench.store.end_index, 1)
+            bench.writer.start_next()
             await bench.idle()

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from commitlog.batch_read import BLOCK_BYTES, BLOCKS_MAX, OVERLAP_BYTES
 from commitlog.consume_queue import UNIT
+from commitlog.dledger_commit_log import BLOCK_BYTES, BLOCKS_MAX, OVERLAP_BYTES, BatchReader
 from commitlog.entry import write_physical_offset
 from commitlog.entry_store import open_entry_store
 from commitlog.record import Message, encode_record
@@ -52,6 +52,7 @@ class Log:
     def __init__(self) -> None:
         self.fs = CountingFs()
         self.store = open_entry_store(DIRECTORY, CONFIG, write_physical_offset, self.fs, lambda: 0.0)
+        self.reader = BatchReader(self.store.cache, self.store.cold)
         rng = random.Random(7)
         self.units: list[tuple[int, int]] = []
         for first in range(0, COUNT, BATCH):
@@ -66,7 +67,7 @@ class Log:
 
     def gather(self, chosen: slice, readable_end: int | None = None) -> bytes | None:
         end = self.store.end_position if readable_end is None else readable_end
-        return self.store.batch_reader.read(packed(self.units[chosen]), end)
+        return self.reader.read(packed(self.units[chosen]), end)
 
     def read_each(self, chosen: slice) -> bytes:
         cached_from = self.store.cached_from
@@ -105,18 +106,18 @@ def test_pulls_of_queues_side_by_side_share_what_was_read(log: Log) -> None:
 def test_records_in_long_runs_are_read_as_they_stand(log: Log) -> None:
     runs = [*log.units[100:150], *log.units[700:760]]
     log.fs.reads = 0
-    got = log.store.batch_reader.read(packed(runs), log.store.end_position)
+    got = log.reader.read(packed(runs), log.store.end_position)
     assert got == log.read_each(slice(100, 150)) + log.read_each(slice(700, 760))
     log.fs.reads = 0
     assert log.gather(slice(800, 900)) is not None
     assert log.fs.reads <= 2  # of two files at most
-    assert log.store.batch_reader._blocks == {}
+    assert log.reader._blocks == {}
 
 
 def test_only_so_many_blocks_are_kept(log: Log) -> None:
     for first in range(0, LARGE - 32, 32):
         log.gather(slice(first, first + 32, 2))
-    assert len(log.store.batch_reader._blocks) == min(BLOCKS_MAX, log.units[LARGE - 32][0] // BLOCK_BYTES + 1)
+    assert len(log.reader._blocks) == min(BLOCKS_MAX, log.units[LARGE - 32][0] // BLOCK_BYTES + 1)
 
 
 def test_what_is_not_readable_yet_is_not_kept(log: Log) -> None:
@@ -124,9 +125,9 @@ def test_what_is_not_readable_yet_is_not_kept(log: Log) -> None:
     chosen = slice(100, 110)
     end = sum(log.units[109])
     assert log.gather(chosen, end) == log.read_each(chosen)
-    assert log.store.batch_reader._blocks == {}
+    assert log.reader._blocks == {}
     assert log.gather(chosen) == log.read_each(chosen)
-    assert log.store.batch_reader._blocks != {}
+    assert log.reader._blocks != {}
 
 
 def test_damage_is_left_to_who_can_name_it(log: Log) -> None:
@@ -146,6 +147,6 @@ def test_files_that_cannot_be_read_are_left_to_who_can_say_so(log: Log, chosen: 
 @pytest.mark.parametrize("numbers", [(5, 3), (5, 5), (2000, 3), (COUNT - 1, 3), (COUNT - 1, COUNT - 2)])
 def test_units_out_of_order_are_right_or_left_to_python(log: Log, numbers: tuple[int, ...]) -> None:
     units = packed([log.units[number] for number in numbers])
-    got = log.store.batch_reader.read(units, log.store.end_position)
+    got = log.reader.read(units, log.store.end_position)
     expected = b"".join(log.read_each(slice(number, number + 1)) for number in numbers)
     assert got in (None, expected)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from broker.config import load_config
 from broker.send.admission import Admission, Admitted, UniqueKeys
-from broker.send.answers import SendAnswers
-from broker.send.turn import PlainRun
+from broker.send.turn import PlainRun, SendAnswers
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
 from commitlog.log import PutResult, PutStatus
