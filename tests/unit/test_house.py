@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = tuple(
     tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["root_packages"]
 )
-FILES_MAX = 448
-LINES_MAX = 77_650
+FILES_MAX = 428
+LINES_MAX = 77_620
 PAGES_MAX = 28
 SMALL_MAX_LINES = 60
 GENERATED_PAGES = {"docs/scenarios.md", "docs/mutants.md"}
