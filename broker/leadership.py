@@ -44,7 +44,7 @@ OUTAGE_MEMORY_S = 30.0
 """Without a request for this long, a leader may have come and gone unseen."""
 FORWARDS_MAX = 1_000
 FORWARD_BYTES_MAX = 64 * 1024 * 1024
-LOOK_INTERVAL_S = 0.1
+POLL_INTERVAL_S = 0.1
 """Interval of the check whether a leader is known."""
 MARK = "LEDGERMQ_FORWARDED"
 """Ext field of a request that came from another node."""
@@ -96,11 +96,11 @@ class Readiness:
         """For remarks: who leads, and where clients find it, as far as this node knows."""
         return leader_hint(self._engine, self._own_id)
 
-    def is_undisputed(self) -> bool:
+    def has_lease(self) -> bool:
         """Of a node that leads: no other node can lead by now. A leader that was cut off from its
         majority may not know yet that it was replaced.
         """
-        return self._engine is None or self._engine.is_undisputed()
+        return self._engine is None or self._engine.has_lease()
 
     def check(self) -> None:
         """Raises the refusal when this node is not the writable leader now."""
@@ -220,7 +220,7 @@ class Forwarder:
             while self._is_leader_open() and not self._log.is_writable():
                 if loop.time() >= end_s:
                     return None
-                await asyncio.sleep(LOOK_INTERVAL_S)
+                await asyncio.sleep(POLL_INTERVAL_S)
         address = self.leader_address
         return None if address is None else await self.ask(address, request, timeout_s)
 

@@ -6,9 +6,10 @@ shares. `synced` holds up to which entry the data files are known to be on the d
 
     slot: sequence 8 | end index 8 | CRC-32 of both 4         two slots, 512 bytes apart, written in turn
 
-It is written after every sync of the data but not synced itself, so that it costs no wait: it is exact after
-a killed process; after a power failure it is at worst that of the last checkpoint, with which it is synced.
-It never exceeds what was synced. Before entries are dropped it is lowered durably, in both slots.
+It is written after every sync of the data but not synced itself, so that no write waits for it. It is exact
+after the process was killed; after a power failure it is at worst the one of the last checkpoint, with which
+it is synced. It never exceeds what was synced. Before entries are dropped it is lowered durably, in both
+slots.
 """
 
 import re
@@ -35,9 +36,7 @@ _CRC_LINE: Final = b"#crc32="
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What is known to be on the disk: entries up to `end_index`, of them committed up to
-    `committed_index`.
-    """
+    """Entries up to `end_index` are synced; those up to `committed_index` are committed."""
 
     end_index: int = -1
     committed_index: int = -1
@@ -49,8 +48,8 @@ class Checkpoint:
 
 
 def decode_checkpoint(content: bytes | None) -> Checkpoint:
-    """The checkpoint; an empty one when the file is missing, lacks a number, or has a wrong CRC. Java writes
-    no CRC.
+    """The checkpoint; an empty one when the file is missing, lacks a number, or has a wrong CRC. A file
+    without a CRC is accepted, since Java writes none.
     """
     content = content or b""
     numbers = {name: int(value) for name, value in _NUMBER.findall(content)}
@@ -153,7 +152,7 @@ def check_format(path: Path, found: bytes, expected: bytes) -> bool:
 
 SLOT: Final = struct.Struct(">qqI")
 SLOT_SPACING_BYTES: Final = 512
-"""A torn write of one sector never touches the other slot."""
+"""One sector: a torn write of one slot never damages the other."""
 FILE_BYTES: Final = 2 * SLOT_SPACING_BYTES
 _NUMBERS: Final = struct.Struct(">qq")
 

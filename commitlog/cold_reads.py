@@ -1,4 +1,4 @@
-"""Reading entries that are in the files only, checked: wrong bytes are an error that names the entries.
+"""Reads entries that are only in the files, and checks them: the error names the damaged entries.
 
 The index has no CRC, the entries have: an index unit is only trusted when the entry that it points to agrees.
 """
@@ -198,6 +198,6 @@ def damaged(first_index: int, last_index: int, error: Exception) -> DamagedEntry
 
 
 def _raise_unless_unreadable(error: OSError) -> None:
-    """A sector that cannot be read can still be written: it is damage like any other."""
+    """EIO of a read counts as damage: the sector can still be overwritten with good bytes."""
     if error.errno != errno.EIO:
         raise error

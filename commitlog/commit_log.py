@@ -1,11 +1,11 @@
-"""The commit log of a single node, in RocketMQ's own file format.
+"""The commit log of a single node without replication, in RocketMQ's own file format.
 
 The files hold records back to back, as RocketMQ's CommitLog keeps them under `commitlog`. A record that does
 not fit into its file with a blank behind it goes to the next file. The page `checkpoint` is RocketMQ's too;
 recovery requires that the files reach the flushed position in it.
 
-One writer thread: what is put during a sync goes to the disk together in the next round (group commit). A put
-is answered, and its messages are dispatched, after the sync.
+One writer thread: the messages put during a sync are written and synced together in the next round (group
+commit). A put is answered, and its messages are dispatched, after the sync.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from commitlog.dispatch import (
     Applied,
     DispatchBatch,
     Dispatcher,
-    RecordStretch,
+    RecordRange,
     deletions_of,
     stamp_deletions,
 )
 from commitlog.entry import BLANK_BYTES, Buffer, place_entry
 from commitlog.errors import CorruptLogError, PositionError
-from commitlog.indexed_log import STRETCH_BYTES_MAX, IndexedLog, MessageLogConfig
+from commitlog.indexed_log import RANGE_BYTES_MAX, IndexedLog, MessageLogConfig
 from commitlog.log import PutResult, PutStatus
 from commitlog.queue_offsets import QueueOffsets
 from commitlog.record import (
@@ -36,10 +36,10 @@ from commitlog.record import (
     CorruptRecordError,
     Message,
     MessageIllegalError,
-    own_words,
     record_size,
+    size_and_position,
 )
-from commitlog.recovery import BLANK_STOP, MORE, filler, find_record, judge_stop, scan_records
+from commitlog.recovery import BLANK_STOP, MORE, check_torn_tail, filler, find_record, scan_records
 from commitlog.segments import Segments
 from commitlog.sequences import record_runs
 from dledger.core.status import NodeStatus
@@ -66,14 +66,15 @@ class RecordStoreConfig:
     unsynced_bytes_max: int = 64 * 1024 * 1024
     """A sync is made before more than this is unsynced; recovery relies on it."""
     pending_messages_max: int = 10_000
-    """Messages that wait for their sync at most; then OS_PAGE_CACHE_BUSY."""
+    """Messages that wait for their sync at most; a further put gets OS_PAGE_CACHE_BUSY: this bounds memory
+    while the disk is slow."""
     checkpoint_interval_ms: int = 3_000
     disk_full_ratio: float = 0.90
     disk_check_interval_ms: int = 1_000
 
 
 Part = tuple[int, Buffer]
-"""Bytes and where in the log they go; never across a file's end."""
+"""A position in the log, and the bytes to write there; never across a file's end."""
 
 
 class RecordFiles:
@@ -115,18 +116,18 @@ class RecordFiles:
         data = memoryview(self.read(start, last + last_size - start))
         records = [data[position - start : position - start + size] for position, size in units]
         for (position, size), record in zip(units, records, strict=True):
-            if own_words(record) != (size, position):
+            if size_and_position(record) != (size, position):
                 raise PositionError(f"no record of {size} bytes at position {position}")
         return records
 
     def read_batch(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
-        """As IndexedLog: the records of one stretch of one file."""
+        """As IndexedLog: the records of a range of one file."""
         position = max(index, self.min_position)
         if last_index < position:
             return DispatchBatch.of([]), Applied(last_index, position)
         room = self._config.file_bytes - position % self._config.file_bytes
         available = min(room, last_index + 1 - position)
-        data = self.read(position, min(available, STRETCH_BYTES_MAX))
+        data = self.read(position, min(available, RANGE_BYTES_MAX))
         starts, end = _record_starts(data)
         if not starts:
             try:
@@ -139,9 +140,9 @@ class RecordFiles:
         ends = [*starts[1:], end]
         indexes = [position + at - 1 for at in ends]
         requests = self._dispatcher.parse(data, starts, position, indexes)
-        stretch = RecordStretch(index, position + end - 1, position, memoryview(data)[:end], header_bytes=0)
+        records = RecordRange(index, position + end - 1, position, memoryview(data)[:end], header_bytes=0)
         deletions = deletions_of(requests, data, position)
-        batch = DispatchBatch.of(requests, record_runs(data, starts, indexes), stretch, deletions)
+        batch = DispatchBatch.of(requests, record_runs(data, starts, indexes), records, deletions)
         return batch, Applied(position + end - 1, position + end)
 
     def write(self, parts: Sequence[Part]) -> None:
@@ -179,7 +180,7 @@ class RecordFiles:
         return int(_INT64.unpack_from(page, FLUSHED_AT)[0]) if len(page) >= FLUSHED_AT + 8 else 0
 
     def _recover(self, flushed_position: int) -> int:
-        """The end of the whole records; what is behind it is cut off."""
+        """The end of the last whole record; the bytes behind it are cut off."""
         starts = self._segments.starts()
         if not starts:
             if flushed_position > 0:
@@ -207,7 +208,7 @@ class RecordFiles:
                 stop = scan.stop
                 break
         where = f"{self._segments.path_of(position)}: position {position}"
-        judge_stop(where, stop, end_position < flushed_position, self._find_later(position))
+        check_torn_tail(where, stop, end_position < flushed_position, self._find_later(position))
         self._segments.truncate(end_position)
         return end_position
 
@@ -241,7 +242,7 @@ def _record_starts(data: bytes) -> tuple[list[int], int]:
 
 @dataclass(slots=True)
 class _Round:
-    """What one sync brings to the disk."""
+    """The puts that are written and synced together."""
 
     parts: list[Part] = field(default_factory=list)
     callbacks: list[Callable[[PutStatus], None]] = field(default_factory=list)
@@ -302,15 +303,15 @@ class CommitLog(IndexedLog):
         """As MessageLog."""
         return 0
 
-    def hold_back(self, is_held_back: bool) -> None:
-        """As MessageLog; nothing is ever missing here."""
+    def suspend_writes(self, is_suspended: bool) -> None:
+        """As MessageLog. Ignored: no table of a single node waits for another leader's records."""
 
     def is_writable(self) -> bool:
         """Until a write fails."""
         return not self._has_failed
 
     def shows_all_committed(self) -> bool:
-        """No other node has shown anything."""
+        """Always: there is no other node."""
         return True
 
     def on_writable_change(self, callback: Callable[[bool], None]) -> None:
@@ -339,6 +340,7 @@ class CommitLog(IndexedLog):
             batch = self._offsets.encode(messages, now_ms)
         except MessageIllegalError:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, [], [], 0)
+        # No await from `encode` to here: no other put can get the same offsets or positions.
         positions = self._lay_out(batch.bodies)
         self._offsets.assign(batch, deleted_topics)
         gathering = self._gathering
@@ -357,7 +359,7 @@ class CommitLog(IndexedLog):
         self._reput.advance_to(self._files.end_index)
 
     async def stop(self) -> None:
-        """Bring everything to the disk. Raises OSError."""
+        """Write and sync everything that was put. Raises OSError."""
         if self._writing is not None:
             await self._writing
         was_failed, self._has_failed = self._has_failed, True
@@ -400,7 +402,7 @@ class CommitLog(IndexedLog):
         return self._files.read_batch(index, last_index)
 
     def _lay_out(self, bodies: Sequence[bytes]) -> list[int]:
-        """Give each record its position, and the bytes to the round that gathers."""
+        """Assign each record its position, and add its bytes to the next round."""
         file_bytes = self._config.file_bytes
         parts: list[Part] = []
         positions = []

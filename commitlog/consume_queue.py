@@ -2,9 +2,9 @@
 
     unit: position of the record 8 | size of the record 4 | tags code 8          offset = number of the unit
 
-New units gather in memory and go to the files in batches; what is in the files is read from there. The files
-have a fixed size, with one directory per queue; a file is named by the 20-digit byte number of its start and
-has its full length from its creation on. Source: RocketMQ's ConsumeQueue.
+New units are buffered in memory and written to the files in batches; written units are read from the files.
+The files have a fixed size, with one directory per queue; a file is named by the 20-digit byte number of its
+start and has its full length from its creation on. Source: RocketMQ's ConsumeQueue.
 """
 
 import enum
@@ -53,13 +53,13 @@ class UnitFiles:
             return data + self.read(directory, position + part_bytes, size_bytes - part_bytes)
         return data
 
-    def hold(self, directory: Path, begin: int, end: int) -> bool:
-        """Whether the files of a queue go from one byte number to the other without a gap."""
+    def has_range(self, directory: Path, begin: int, end: int) -> bool:
+        """Whether the queue's files cover the bytes from `begin` to `end` without a gap."""
         found = {int(name) for name in self._fs.list(directory) if name.isdecimal()}
         return all(start in found for start in range(begin - begin % self.file_bytes, end, self.file_bytes))
 
     def read_once(self, directory: Path, position: int, size_bytes: int) -> bytes:
-        """As `read`, of one file only, which is not kept open."""
+        """As `read`, of one file only, which is closed again."""
         start = position - position % self.file_bytes
         path = directory / file_name(start)
         fd = self._fs.open(path)
@@ -80,7 +80,7 @@ class UnitFiles:
             return b""
 
     def write(self, directory: Path, position: int, data: Buffer, is_synced: bool = True) -> None:
-        """Write, and sync if that is wanted, making files as needed."""
+        """Write, creating files as needed, and sync if `is_synced`."""
         self._fs.make_directory(directory, is_durable=is_synced)
         view = memoryview(data)
         while view:
@@ -91,7 +91,7 @@ class UnitFiles:
             view = view[len(part) :]
 
     def clear_from(self, directory: Path, position: int) -> None:
-        """Make all units from a byte number on read as zero. Not synced: no reader depends on it."""
+        """Make all units from a byte number on read as zero. Not synced: a start clears them again."""
         for start in reversed(self.starts(directory)):
             if start >= position:
                 self._fs.delete(directory / file_name(start))
@@ -141,7 +141,7 @@ class UnitFiles:
             while len(self._fds) >= self._open_files_max:
                 self._fs.close(self._fds.pop(next(iter(self._fds))))
             fd = self._fs.open(directory / file_name(start))
-        self._fds[key] = fd  # the last used is the last
+        self._fds[key] = fd  # the most recently used is the last
         return fd
 
     def _write_file(self, directory: Path, start: int, at: int, data: Buffer, is_synced: bool) -> None:
@@ -170,12 +170,13 @@ PREFIX_UNIT: Final = UNIT.pack(0, HOLE_SIZE, 0)
 HOLE_TAGS_CODE: Final = -1
 """Distinguishes a hole inside a queue from the units before its first message."""
 HOLES_MAX: Final = 300_000
+"""The longest hole that is filled, one file of units; with a longer one the queue begins again behind it."""
 
 Unit = tuple[int, int, int]
 
 
 class Boundary(enum.Enum):
-    """BoundaryType: which of several messages a search by time means."""
+    """BoundaryType: which message a search by time returns."""
 
     LOWER = "LOWER"
     """The first message stored at the time or later."""
@@ -184,7 +185,7 @@ class Boundary(enum.Enum):
 
 
 class QueuedLog(Protocol):
-    """What the queues ask of the log that they index."""
+    """The part of the log that its queues use."""
 
     @property
     def min_position(self) -> int: ...
@@ -197,13 +198,13 @@ class QueuedLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UnitWrites:
-    """A queue's units on their way to its files."""
+    """A queue's units, to be written to its files."""
 
     queue: "ConsumeQueue"
     life: int
     """How often the queue had been restarted."""
     is_new: bool
-    """Whether files of an earlier life of the queue are to be dropped first."""
+    """Whether files from before a restart of the queue are to be dropped first."""
     first_offset: int
     units: bytes
 
@@ -239,7 +240,7 @@ class ConsumeQueue:
         self._floor_offset = 0
 
     def restore(self, begin_offset: int, max_offset: int, last_position: int) -> None:
-        """Continue with what the files hold."""
+        """Continue with the units in the files."""
         self.begin_offset = begin_offset
         self.max_offset = max_offset
         self._tail_offset = max_offset
@@ -247,7 +248,8 @@ class ConsumeQueue:
         self.last_position = last_position
 
     def put(self, queue_offset: int, position: int, size: int, tags_code: int) -> None:
-        """Add a message; one that is already here is skipped."""
+        """Add a message; one that the queue has already is skipped."""
+        # Dispatch after a crash begins before the end of the files: positions only rise in a queue.
         if position <= self.last_position:
             return
         if queue_offset != self.max_offset:
@@ -275,8 +277,7 @@ class ConsumeQueue:
     def units(self, start: int, count: int) -> list[Unit]:
         """(position, size, tags code) of the messages from offset `start` on, at most `count`.
 
-        Empty when `start` is not in the queue. A hole has size 0: nothing is to be read for it. Raises
-        DamagedQueueError.
+        Empty when `start` is not in the queue. A hole has size 0 and no record. Raises DamagedQueueError.
         """
         raw = self.packed_units(start, count)
         found: list[Unit] = list(UNIT.iter_unpack(raw))
@@ -287,7 +288,7 @@ class ConsumeQueue:
         return found
 
     def packed_units(self, start: int, count: int) -> bytes:
-        """As `units`, as they are stored and unchecked: a hole has HOLE_SIZE."""
+        """As `units`, in their stored form and unchecked: a hole has HOLE_SIZE."""
         if not self.begin_offset <= start < self.max_offset:
             return b""
         end = min(start + count, self.max_offset)
@@ -322,14 +323,14 @@ class ConsumeQueue:
         return self._min_offset
 
     def hide_before(self, offset: int) -> None:
-        """Show no message before this offset any more, though the log may hold it."""
+        """Raise `min_offset` to this offset, even if the log still has earlier messages."""
         if offset > self._floor_offset:
             self._floor_offset = offset
             self._min_for_position = -1
 
     def cut_files(self) -> int | None:
-        """Give up the files of units before `min_offset`: the offset where the others begin, None when there
-        are none to give up.
+        """Drop the files that have only units before `min_offset`. Returns the first offset of the remaining
+        files; None when there is nothing to drop.
         """
         per_file = self._files.file_bytes // UNIT_BYTES
         last = max(self.begin_offset, self._tail_offset - 1)
@@ -361,13 +362,13 @@ class ConsumeQueue:
         return len(self._tail)
 
     def take_writes(self) -> UnitWrites | None:
-        """What is to go to the files; it stays readable here until `written`."""
+        """The units to write to the files; they stay readable from memory until `written`."""
         if not self._tail:
             return None
         return UnitWrites(self, self._life, self._is_new, self._tail_offset, bytes(self._tail))
 
     def is_current(self, writes: UnitWrites) -> bool:
-        """Whether the queue has not been restarted since."""
+        """Whether the queue was not restarted after `take_writes`."""
         return writes.life == self._life
 
     def written(self, writes: UnitWrites) -> None:

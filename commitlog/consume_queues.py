@@ -1,11 +1,11 @@
-"""All consume queues of a node: made from the log, kept in files, made again when those cannot be trusted.
+"""All consume queues of a node: built from the log, stored in files, built again when the files are damaged.
 
-Units gather in memory. Every few seconds a flush, in a thread beside the event loop, writes and syncs them
-and then records in a checkpoint up to which entry the queues are complete, and how far each one's files go.
-At the start the units behind the checkpoint are dropped, and the log is dispatched again from there.
+Units are buffered in memory. Every few seconds a flush, in a thread beside the event loop, writes and syncs
+them and then records in a checkpoint up to which entry the queues are complete, and where each queue's files
+end. A start drops the units behind the checkpoint and dispatches the log again from there.
 
-The checkpoint `.checkpoint` has two lines, JSON and its CRC-32. It is written after everything it names was
-synced. Version 2 holds sums only; each queue's ends are then searched in its files.
+The checkpoint `.checkpoint` has two lines, JSON and its CRC-32. It is written after everything it counts was
+synced. Version 2 has sums only; each queue's ends are then searched in its files.
 """
 
 import asyncio
@@ -41,11 +41,11 @@ CHECKPOINT_BYTES_MAX: Final = 1 << 30
 NOT_QUEUED: Final = 0x4
 """The sysFlag bit that prepared and rollback records have in common: they get no unit."""
 CHECKED_QUEUES_MAX: Final = 64
-"""Of so many queues, those with the latest messages, a start asks the log for the last message."""
+"""A start compares the last unit of so many queues, those with the latest messages, with the log."""
 SYNCED_EACH_MAX: Final = 32
 """A flush of more queues than this syncs the file system once instead of each of their files."""
 TAKEN_PER_TURN: Final = 1_000
-"""Queues whose units a flush collects in one turn of the loop."""
+"""Queues whose units a flush collects in one turn of the event loop."""
 
 
 CHECKPOINT_VERSION: Final = 3
@@ -53,7 +53,7 @@ CHECKPOINT_VERSION: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class QueueExtent:
-    """What the files hold of one queue; never of an empty one."""
+    """The range of offsets that the files of one queue have; never empty."""
 
     topic: str
     queue_id: int
@@ -65,7 +65,7 @@ class QueueExtent:
 
 @dataclass(frozen=True, slots=True)
 class QueueCheckpoint:
-    """All that a start needs to know. Messages behind `applied` may be in the queues as well."""
+    """The content of the checkpoint. The queues may also have messages behind `applied`."""
 
     applied: Applied
     extents: tuple[QueueExtent, ...] = ()
@@ -113,7 +113,7 @@ _VERSION_2 = 2
 
 
 def read_version_2(fs: Fs, root: Path, files: UnitFiles, content: bytes | None) -> QueueCheckpoint | None:
-    """None when it is another version's, damaged, or not what the files hold. Raises OSError."""
+    """None when it is of another version, damaged, or does not agree with the files. Raises OSError."""
     fields = unseal(content)
     if fields is None or fields.get("version") != _VERSION_2:
         return None
@@ -130,6 +130,7 @@ def read_version_2(fs: Fs, root: Path, files: UnitFiles, content: bytes | None) 
         if name.isdecimal() and (extent := _find(root, files, topic, int(name), applied)) is not None
     ]
     files.close()
+    # The sums show whether files of any queue were lost or cut since the checkpoint.
     begins, ends = sum(each.begin_offset for each in extents), sum(each.end_offset for each in extents)
     return QueueCheckpoint(applied, tuple(extents)) if sums == [len(extents), begins, ends] else None
 
@@ -177,10 +178,10 @@ class ConsumeQueueConfig:
     open_files_max: int = 256
     """Files kept open for reading; the least recently used is closed for a new one."""
     buffered_bytes_max: int = 16 * 1024 * 1024
-    """Units kept in memory at most; dispatching waits for a flush when there are more."""
+    """Bytes of the units buffered in memory at most; beyond it dispatch waits for a flush."""
     flush_bytes: int = 2 * 1024 * 1024
-    """A flush begins before its interval is over when so much has gathered, or `flush_bytes_per_queue` of
-    each queue if that is more: what is not flushed is dispatched again by the start after a crash."""
+    """A flush begins before its interval ends when so many bytes are buffered, or `flush_bytes_per_queue` of
+    each queue if that is more: unflushed units are dispatched again by the start after a crash."""
     flush_bytes_per_queue: int = 40 * UNIT_BYTES
     flush_interval_ms: int = 10_000
 
@@ -191,7 +192,7 @@ class ConsumeQueueConfig:
 
 @dataclass(frozen=True, slots=True)
 class QueueWrites:
-    """A flush on its way to the files. Without `applied` the files are not trusted any more."""
+    """The content of one flush. `applied` is None when the files are damaged and must be built again."""
 
     deleted: Sequence[Path]
     units: Sequence[UnitWrites]
@@ -201,8 +202,8 @@ class QueueWrites:
 
 
 class ConsumeQueues:
-    """The queues under `<store>/consumequeue`, with their checkpoint in `.checkpoint` there: no topic has
-    that name.
+    """The queues under `<store>/consumequeue`, with their checkpoint in the file `.checkpoint` there: a topic
+    cannot have that name.
     """
 
     def __init__(
@@ -213,10 +214,10 @@ class ConsumeQueues:
         log: QueuedLog,
         on_damage: Callable[[DamagedQueueError], None] = lambda error: None,
     ) -> None:
-        """`on_damage` is called with units that cannot have been written so, before they are raised."""
+        """`on_damage` is called with the error of a damaged unit before it is raised."""
         self.config = config
         self._on_damage = on_damage
-        self._is_distrusted = False
+        self._is_invalid = False
         self._fs = fs
         self._root = store / "consumequeue"
         self._checkpoint = self._root / CHECKPOINT_NAME
@@ -235,9 +236,9 @@ class ConsumeQueues:
         self._delete_callbacks: list[Callable[[str], None]] = []
 
     def load(self, end_index: int, end_position: int) -> Applied:
-        """Continue with what the files hold of a log that ends here; returns up to where that is complete.
+        """Load the queues of a log that ends here from their files; returns up to where they are complete.
 
-        When they do not agree with the log all of them are dropped, and it is nothing.
+        When they do not agree with the log, all files are deleted and the result is an empty Applied.
         """
         self._fs.make_directory(self._root)
         content = read_replaced_file(self._fs, self._checkpoint, CHECKPOINT_BYTES_MAX)
@@ -251,7 +252,7 @@ class ConsumeQueues:
         return Applied()
 
     def _take_over(self, known: QueueCheckpoint, end_index: int, end_position: int) -> bool:
-        """Whether files, checkpoint and log agree; their queues are here then."""
+        """Load the checkpoint's queues; False when files, checkpoint and log do not agree."""
         applied = known.applied
         if applied.index > end_index or applied.position > end_position:
             return False
@@ -270,7 +271,7 @@ class ConsumeQueues:
         return sorted(self._queues.get(topic, ()))
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, None when no message was ever in it."""
+        """The queue; None when it never had a message."""
         queues = self._queues.get(topic)
         return None if queues is None else queues.get(queue_id)
 
@@ -298,6 +299,7 @@ class ConsumeQueues:
                 queue.put_run(first_offset, units)
         else:
             for request in batch:
+                # Exactly where the deletion stands in the log: every node then has the same offsets.
                 while deletions and deletions[0][0] <= request.position:
                     self.delete(deletions.popleft()[1])
                 if not request.sys_flag & NOT_QUEUED:
@@ -308,7 +310,7 @@ class ConsumeQueues:
         self._buffered_bytes += batch.message_count * UNIT_BYTES
 
     def delete(self, topic: str) -> None:
-        """Drop the queues of a topic; their offsets begin at 0 again. The files go with the next flush."""
+        """Drop the queues of a topic; their offsets begin at 0 again. The next flush deletes the files."""
         for queue in self._queues.pop(topic, {}).values():
             queue.begin_at(0)
             self._buffered.pop(queue, None)
@@ -321,7 +323,9 @@ class ConsumeQueues:
         self._delete_callbacks.append(callback)
 
     def raise_to(self, topic: str, queue_id: int, next_offset: int, position: int) -> None:
-        """The messages before this offset are gone from the log; no change when the queue has later ones."""
+        """The log no longer has the messages before this offset: the queue begins there, unless it has later
+        ones.
+        """
         queue = self._queue(topic, queue_id)
         if queue.max_offset < next_offset and queue.last_position < position:
             queue.begin_at(next_offset)
@@ -340,7 +344,7 @@ class ConsumeQueues:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is buffered that a flush must come before more."""
+        """Whether so much is buffered that dispatch must wait for a flush."""
         return self._buffered_bytes >= self.config.buffered_bytes_max
 
     @property
@@ -351,7 +355,7 @@ class ConsumeQueues:
         return self._buffered_bytes >= min(least, config.buffered_bytes_max)
 
     def take_writes(self, applied: Applied) -> QueueWrites | None:
-        """Loop thread: what a flush is to write; None when there is nothing new."""
+        """Event loop: the content of a flush; None when there is nothing new."""
         *_, writes = self.take_writes_in_parts(applied)
         return writes
 
@@ -362,10 +366,11 @@ class ConsumeQueues:
         `applied`. That is harmless: the next start skips them. A queue that is deleted or restarted meanwhile
         is left to the next flush.
         """
-        if applied == self._flushed and not (self._deleted or self._cut or self._is_distrusted):
+        if applied == self._flushed and not (self._deleted or self._cut or self._is_invalid):
             self._count_buffered()
             yield None
             return
+        # Copied before the first yield: deletions during the collection belong to the next flush.
         deleted = list(self._deleted)
         units: list[UnitWrites] = []
         for number, queue in enumerate(list(self._buffered), 1):
@@ -376,13 +381,14 @@ class ConsumeQueues:
         units = [writes for writes in units if writes.queue.is_current(writes)]
         del self._deleted[: len(deleted)]
         cut, self._cut = list(self._cut.items()), {}
-        yield QueueWrites(deleted, units, None if self._is_distrusted else applied, cut)
+        yield QueueWrites(deleted, units, None if self._is_invalid else applied, cut)
 
     def write(self, writes: QueueWrites) -> None:
-        """One thread at a time: put units and checkpoint on the disk. After an OSError the node must stop.
+        """One thread at a time: write and sync units and checkpoint. After an OSError the node must stop.
 
-        The order matters: units are synced before the checkpoint that counts them is written, and files are
-        deleted only after a checkpoint that no longer counts them.
+        Units are synced before the checkpoint that counts them is written, and files are deleted only after a
+        checkpoint that no longer counts them: a start after a crash finds all files that its checkpoint
+        counts.
         """
         self._drop_deleted(writes)
         is_synced_each = len(writes.units) <= SYNCED_EACH_MAX
@@ -399,8 +405,9 @@ class ConsumeQueues:
             self._sweep()
 
     def _drop_deleted(self, writes: QueueWrites) -> None:
-        """First the checkpoint drops these queues, then their files are deleted. A start in between deletes
-        them again: the record that deletes them is behind what was flushed, so it is dispatched once more.
+        """First the checkpoint drops these queues, then their files are deleted. After a crash in between,
+        the next start deletes them: the record that deletes the topic is behind the flushed index, so it is
+        dispatched again.
         """
         known = [self._extents.pop(directory, None) for directory in writes.deleted]
         if any(known):
@@ -435,7 +442,7 @@ class ConsumeQueues:
         return True
 
     def written(self, writes: QueueWrites) -> None:
-        """Loop thread: the files hold this flush now."""
+        """Event loop: the flush has ended."""
         for part in writes.units:
             part.queue.written(part)
         if writes.applied is not None:
@@ -443,14 +450,14 @@ class ConsumeQueues:
         self._count_buffered()
 
     def close(self) -> None:
-        """Close the files. What was not flushed is given by the log again."""
+        """Close the files. The next start dispatches the unflushed messages again."""
         self._files.close()
 
-    def distrust(self) -> None:
+    def invalidate(self) -> None:
         """The files are damaged: the next flush empties the checkpoint, so that the next start builds all
         queues again.
         """
-        self._is_distrusted = True
+        self._is_invalid = True
 
     def _count_buffered(self) -> None:
         for queue in [queue for queue in self._buffered if not queue.buffered_bytes]:
@@ -496,7 +503,7 @@ class ConsumeQueues:
         last = extent.end_offset - 1
         per_file = self._files.file_bytes // UNIT_BYTES
         is_one_file = extent.begin_offset // per_file == last // per_file
-        if not is_one_file and not self._files.hold(
+        if not is_one_file and not self._files.has_range(
             directory, extent.begin_offset * UNIT_BYTES, extent.end_offset * UNIT_BYTES
         ):
             return False
@@ -514,12 +521,12 @@ class ConsumeQueues:
         return True
 
     def _agree(self) -> bool:
-        """Whether the queues are of this log: those with the latest messages point to them."""
+        """Whether the queues belong to this log: the latest queues' last units point to their records."""
         latest = nlargest(CHECKED_QUEUES_MAX, self._extents.values(), key=lambda extent: extent.last_unit[0])
         return all(map(self._agrees, latest))
 
     def _agrees(self, extent: QueueExtent) -> bool:
-        """Whether the queue's last unit points to the message it should."""
+        """Whether the queue's last unit points to a record of this queue with this offset."""
         position, size, _ = extent.last_unit
         if size == HOLE_SIZE or position < self._log.min_position:
             return True
@@ -543,7 +550,7 @@ class ConsumeQueues:
         self._files.close()
         self._queues.clear()
         self._extents.clear()
-        # First the checkpoint, then the files: it must never name files that are gone.
+        # First the checkpoint, then the files: it must never count files that are deleted.
         self._write_checkpoint(None)
         for topic in self._topic_names():
             for name in self._fs.list(self._root / topic):

@@ -1,13 +1,13 @@
-"""Parses committed records into what the derived indexes need: many records in one call, as one batch.
+"""Parses committed records for consume queues and other derived indexes, many records in one batch.
 
-A record of the state topic can delete topics: a topic's queues hold only what is in the log behind the last
-of these. Such a record is a change of the replicated state (broker/state). It names the topics in the
-property LEDGERMQ_DELETED as well, so that a log knows them without decoding the change. No client can write
-one: clients may not send to that system topic. A record written before this property existed deletes nothing.
+A record of the state topic can delete topics: a topic's queues hold only the messages behind the last of
+these. Such a record is a change of the replicated state (broker/state). It names the topics in the property
+LEDGERMQ_DELETED as well, so that the log knows them without decoding the change. No client can write one:
+clients may not send to that system topic. A record written before this property existed deletes nothing.
 
 The leader assigns queue offsets before anything is committed. So it begins a deleted topic's queues at 0 in
-the step that appends the record, and every node empties them when dispatch reaches the record: both depend on
-the record's place in the log only.
+the step that appends the record, and every node empties them when it dispatches the record. Both depend only
+on the record's place in the log, so all nodes agree.
 """
 
 import logging
@@ -55,14 +55,14 @@ def stamp_deletions(message: Message, topics: Sequence[str]) -> None:
 
 
 def topics_deleted_by(properties: bytes) -> list[str]:
-    """What a record with these properties deletes, if it is one of STATE_TOPIC."""
+    """The topics that a record of STATE_TOPIC with these properties deletes."""
     names = get_property(properties, PROPERTY_DELETED)
     return [] if not names else names.decode(errors="replace").split(SEPARATOR)
 
 
 def deletions_in(data: Buffer, position: int, places: Sequence[tuple[int, int]]) -> Iterator[Deletion]:
-    """What the records of STATE_TOPIC at these places, (position, size), delete, in their order; `data` is
-    the part of the log that begins at `position`.
+    """The topics that the records of STATE_TOPIC at these places, (position, size), delete, in log order;
+    `data` is the part of the log that begins at `position`.
     """
     view = memoryview(data)
     for at, size in places:
@@ -86,11 +86,11 @@ class Applied:
 
 
 @dataclass(slots=True)
-class RecordStretch:
-    """All committed records of one stretch of the log."""
+class RecordRange:
+    """All committed records of one range of the log."""
 
     begin_index: int
-    """The stretch begins with this entry, or with the log if that begins behind it."""
+    """The range begins with this entry, or with the log if that begins behind it."""
     last_index: int
     position: int
     """Where `data` begins in the log."""
@@ -100,7 +100,7 @@ class RecordStretch:
 
     @property
     def end_position(self) -> int:
-        """First byte behind the stretch."""
+        """First byte behind the range."""
         return self.position + len(self.data)
 
     def starts(self) -> list[int]:
@@ -148,7 +148,7 @@ class DispatchBatch(Sequence[DispatchRequest]):
         runs: Sequence[QueueRun] | None,
         make: Callable[[], Sequence[DispatchRequest]],
         sequences: Sequence[SequenceRun] = (),
-        stretch: RecordStretch | None = None,
+        records: RecordRange | None = None,
     ) -> None:
         self.last_index = last_index
         """Of the last message."""
@@ -156,10 +156,10 @@ class DispatchBatch(Sequence[DispatchRequest]):
         """All messages by queue; None when they are of any kind and in no such order."""
         self.sequences = sequences
         """What writers numbered, in log order."""
-        self.stretch = stretch
+        self.records = records
         """The records themselves; None where they are not at hand."""
         self.deletions: Sequence[Deletion] = ()
-        """Topics that records of the stretch delete, in log order."""
+        """Topics that records of the batch delete, in log order."""
         self.message_count = count
         self._make = make
         self._made: Sequence[DispatchRequest] | None = None
@@ -168,12 +168,12 @@ class DispatchBatch(Sequence[DispatchRequest]):
     def of(
         requests: Sequence[DispatchRequest],
         sequences: Sequence[SequenceRun] = (),
-        stretch: RecordStretch | None = None,
+        records: RecordRange | None = None,
         deletions: Sequence[Deletion] = (),
     ) -> "DispatchBatch":
         """A batch of messages of any kind."""
         last_index = requests[-1].index if requests else -1
-        batch = DispatchBatch(len(requests), last_index, None, lambda: requests, sequences, stretch)
+        batch = DispatchBatch(len(requests), last_index, None, lambda: requests, sequences, records)
         batch.deletions = deletions
         return batch
 
@@ -211,7 +211,7 @@ SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 """Where delayed messages wait; the tags code of one of these is the time it is due."""
 TOPIC_FORBIDDEN: Final = frozenset("/\\\0")
 NAMES_KNOWN_MAX: Final = 100_000
-"""Topics and tags cached at most; then the cache is emptied."""
+"""Topics and tags cached at most; then the cache is emptied: clients choose the tags."""
 
 _FIELDS: Final = fields_struct(
     "size", "magic", "queue_id", "queue_offset", "sys_flag", "store_timestamp_ms", "body_bytes"
@@ -263,23 +263,23 @@ class Dispatcher:
 
         count = last_index - first_index + 1
         sequences = sequence_runs(data, first_index, last_index)
-        stretch = RecordStretch(first_index, last_index, position, data)
+        records = RecordRange(first_index, last_index, position, data)
         if _PARSE_UNITS is not None:
             runs = _PARSE_UNITS(data, count, position, self._topics)
             if runs is not None:
-                batch = DispatchBatch(count, last_index, runs, parse_each, sequences, stretch)
+                batch = DispatchBatch(count, last_index, runs, parse_each, sequences, records)
                 if STATE_TOPIC in batch.topics:
                     batch.deletions = list(deletions_in(data, position, _state_places(runs)))
                 return batch
         requests = parse_each()
-        return DispatchBatch.of(requests, sequences, stretch, deletions_of(requests, data, position))
+        return DispatchBatch.of(requests, sequences, records, deletions_of(requests, data, position))
 
     def parse(
         self, data: bytes, starts: Sequence[int], position: int, indexes: Sequence[int]
     ) -> list[DispatchRequest]:
         """Requests for the records at data[start], where data[0] is at `position` in the log.
 
-        What is no record, or has an impossible topic, is logged and left out.
+        Bytes that are not a record, or have an impossible topic, are logged and left out.
         """
         found = []
         fields_at = _FIELDS.unpack_from
@@ -313,7 +313,7 @@ class Dispatcher:
                 if not is_property or data.find(_TAGS_KEY_INSIDE, tag_at, end) >= 0:
                     tag = get_property(data[properties_at:end], PROPERTY_TAGS) or b""
                 known = codes.get(tag)
-                code = self._learn_tag(tag) if known is None else known
+                code = self._cache_tag(tag) if known is None else known
             found.append(
                 DispatchRequest(
                     index, topic, queue_id, queue_offset, position + start, size, code, stored_ms, sys_flag
@@ -322,7 +322,7 @@ class Dispatcher:
         return found
 
     def _parse_other(self, data: bytes, start: int, position: int, index: int) -> DispatchRequest | None:
-        """As `parse`, for one record of any kind; learns its topic, but not one that has its own rules."""
+        """As `parse`, for one record of any kind; caches its topic, unless that has its own rules."""
         try:
             record = decode_record(data, start)
         except CorruptRecordError as error:
@@ -356,9 +356,9 @@ class Dispatcher:
             if level is not None and level.isdigit() and int(level) > 0:
                 last = len(self._delay_levels_ms)
                 return record.store_timestamp_ms + self._delay_levels_ms[min(int(level), last) - 1]
-        return self._learn_tag(get_property(record.properties, PROPERTY_TAGS) or b"")
+        return self._cache_tag(get_property(record.properties, PROPERTY_TAGS) or b"")
 
-    def _learn_tag(self, tag: bytes) -> int:
+    def _cache_tag(self, tag: bytes) -> int:
         if len(self._codes) >= NAMES_KNOWN_MAX:
             self._codes.clear()
         code = self._codes[tag] = tags_code(tag.decode(errors="replace"))

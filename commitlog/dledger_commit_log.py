@@ -1,8 +1,8 @@
 """The commit log of a replica group: each message one entry of a DLedger log, served on its leader.
 
 As RocketMQ's DLedgerCommitLog. A put checks, assigns queue offsets, encodes and appends in one synchronous
-step, so that an offset is only assigned when the append cannot fail any more. A message's position is that
-of its entry plus 48.
+step, so that an offset is only assigned when the append has succeeded. A message's position is that of its
+entry plus 48, the size of the entry's header.
 """
 
 import logging
@@ -23,8 +23,8 @@ from commitlog.entry_store import EntryStore
 from commitlog.errors import CorruptLogError, DamagedRecordError
 from commitlog.indexed_log import (
     GAP_BYTES_MAX,
-    STRETCH_BYTES_MAX,
-    STRETCH_ENTRIES_MAX,
+    RANGE_BYTES_MAX,
+    RANGE_ENTRIES_MAX,
     IndexedLog,
     MessageLogConfig,
 )
@@ -54,7 +54,7 @@ PUT_STATUS: Final = {
     ResponseCode.LEADER_PENDING_FULL: PutStatus.OS_PAGE_CACHE_BUSY,
     ResponseCode.WAIT_QUORUM_ACK_TIMEOUT: PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH,
 }
-"""How an append ended, for the broker; what is not named here is UNKNOWN_ERROR."""
+"""The status of a put by the code of its append; every other code is UNKNOWN_ERROR."""
 
 
 BLOCK_BYTES: Final = 256 * 1024
@@ -62,10 +62,10 @@ OVERLAP_BYTES: Final = 16 * 1024
 """How far a block reaches into the next one: every smaller record is whole in one of the two."""
 BLOCKS_MAX: Final = 32
 SPREAD_MAX: Final = 16
-"""Blocks are used for records that are at least one in so many of the bytes between them."""
+"""Blocks are used when at least one of so many bytes between the first and the last record is needed."""
 RUN_BYTES_MIN: Final = 64 * 1024
-"""When the wanted records are in runs of at least this average length, as of producers that send batches, the
-runs are read themselves, without blocks.
+"""When the requested records are in runs of at least this average length, as from producers that send
+batches, the runs are read directly, without blocks.
 """
 
 _spans_of = function("_remoting", "spans_of")
@@ -78,21 +78,21 @@ Part = tuple[int, Buffer]
 
 
 class BatchReader:
-    """The body of a pull answer in one step: a compiled function finds, checks and joins the records of all
-    its units. Without the compiled module, or when anything does not agree with the units, the caller reads
-    record by record, and its error names what is wrong.
+    """Reads the body of a pull answer in one step: a compiled function finds, checks and joins the records of
+    all its units. Without the compiled module, or when a record does not agree with its unit, the caller
+    reads record by record, and its error names the wrong record.
 
     Consumers of a topic read its queues in parallel, so one pull skips the records that the next pulls need.
-    Stretches of the files that pulls read densely are kept for a while in blocks. A block holds only bytes
-    before the readable end: these are committed and never change again, so a block needs no invalidation when
-    the log behind them is truncated.
+    Parts of the files that pulls read densely are cached in blocks. A block holds only bytes before the
+    readable end: they are committed and never change again, so a block stays valid when the log behind it is
+    truncated.
     """
 
     def __init__(self, cache: EntryCache, cold: ColdReader) -> None:
         self._cache = cache
         self._cold = cold
         self._blocks: dict[int, bytes] = {}
-        """By number, the one used last at the end."""
+        """By number, the least recently used first."""
 
     def read(self, units: bytes, readable_end: int) -> bytes | None:
         """The records of a consume queue's units, which ascend, back to back; None when Python has to read
@@ -166,7 +166,7 @@ def _position(units: bytes, at: int) -> int:
 
 
 def _bytes_before(position: int, units: bytes, start: int = 0) -> int:
-    """How many bytes of `units` belong to records before a position; the first `start` are known to."""
+    """How many bytes of `units` belong to records before a position; the first `start` bytes do."""
     if start < len(units) and _position(units, len(units) - UNIT_BYTES) < position:
         return len(units)  # the usual answer
     numbers = range(start, len(units), UNIT_BYTES)
@@ -174,7 +174,7 @@ def _bytes_before(position: int, units: bytes, start: int = 0) -> int:
 
 
 def _are_runs(spans: Sequence[Span], wanted_bytes: int) -> bool:
-    """Whether the spans are long and hold little else than what is wanted."""
+    """Whether the spans are long and have few bytes besides the requested records."""
     read_bytes = sum(end - start for start, end in spans)
     return len(spans) * RUN_BYTES_MIN <= wanted_bytes and read_bytes * 3 <= wanted_bytes * 4
 
@@ -185,8 +185,8 @@ def store_directory(store: Path, self_id: str) -> Path:
 
 
 def term_start_record(term: int, leader_id: str, store_host: bytes, now_ms: int) -> bytes:
-    """The body of the entry that a leader writes first in its term: a record that no reader shows to
-    anyone.
+    """The body of the first entry of a term: a record that is in no consume queue, so that no client gets
+    it.
     """
     message = Message(
         topic=TERM_TOPIC,
@@ -228,7 +228,7 @@ class DLedgerCommitLog(IndexedLog):
         self._on_damaged: Callable[[DamagedEntryError], None] = _log_damage
         self._clock = clock
         self._writable_term: int | None = None
-        self._is_held_back = False
+        self._is_suspended = False
         self._writable_callbacks: list[Callable[[bool], None]] = []
         end = Applied(entries.end_index, entries.end_position)
         super().__init__(fs or OsFs(), store, config, end, self._update_writable, self.on_fatal)
@@ -252,15 +252,15 @@ class DLedgerCommitLog(IndexedLog):
 
     def shows_all_committed(self) -> bool:
         """As MessageLog."""
-        return self.applied_index >= self._engine.commit_index and self._engine.is_undisputed()
+        return self.applied_index >= self._engine.commit_index and self._engine.has_lease()
 
     def on_writable_change(self, callback: Callable[[bool], None]) -> None:
         """As MessageLog."""
         self._writable_callbacks.append(callback)
 
-    def hold_back(self, is_held_back: bool) -> None:
+    def suspend_writes(self, is_suspended: bool) -> None:
         """As MessageLog."""
-        self._is_held_back = is_held_back
+        self._is_suspended = is_suspended
         self._update_writable()
 
     def put(
@@ -273,8 +273,8 @@ class DLedgerCommitLog(IndexedLog):
         assert messages, "a put without a message"
         if deleted_topics:
             stamp_deletions(messages[-1], deleted_topics)
-        # Only the log knows whether it has applied all that earlier leaders wrote: before that it would give
-        # their queue offsets out a second time. Everything else about an append is the core's decision.
+        # Before this log has applied all entries of earlier leaders, it would assign their queue offsets a
+        # second time. Everything else about an append is the core's decision.
         if not self.is_writable():
             return _refused(PutStatus.SERVICE_NOT_AVAILABLE)
         now_ms = self._clock()
@@ -350,11 +350,11 @@ class DLedgerCommitLog(IndexedLog):
     def _read_batch(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
         index = max(index, self._entries.begin_index)
         if last_index < index:
-            # The log was reset to a begin behind all that was committed here.
+            # The log was reset to a begin behind everything that was committed here.
             return DispatchBatch.of([]), Applied(last_index, self._entries.begin_position)
-        last_index = min(last_index, index + STRETCH_ENTRIES_MAX - 1)
+        last_index = min(last_index, index + RANGE_ENTRIES_MAX - 1)
         try:
-            found = self._entries.read_range(index, last_index, STRETCH_BYTES_MAX)
+            found = self._entries.read_range(index, last_index, RANGE_BYTES_MAX)
         except DamagedEntryError as error:
             raise self._reported(error) from error
         position = entry_position(found.data)
@@ -376,7 +376,7 @@ class DLedgerCommitLog(IndexedLog):
         self._update_writable()
 
     def on_fatal(self, error: BaseException) -> None:
-        """The node must stop: accept nothing more and report it."""
+        """The node must stop: refuse further puts, and report the error."""
         self._halt_dispatch()
         self._set_writable(None)
         self._on_fatal(error)
@@ -384,7 +384,9 @@ class DLedgerCommitLog(IndexedLog):
     def _update_writable(self) -> None:
         engine = self._engine
         is_ready = engine.role is Role.LEADER and 0 <= engine.term_start_index <= self.applied_index
-        is_ready = is_ready and not self._is_held_back
+        is_ready = is_ready and not self._is_suspended
+        # By term, not as a flag: a leader that lost and won an election within one turn is in a new term,
+        # whose first entry it must apply before it accepts puts.
         self._set_writable(engine.term if is_ready else None)
 
     def _set_writable(self, term: int | None) -> None:
@@ -400,7 +402,7 @@ class DLedgerCommitLog(IndexedLog):
 
 
 def put_status(code: ResponseCode) -> PutStatus:
-    """How the broker names the end of an append."""
+    """The status of a put whose append ended with this code."""
     return PUT_STATUS.get(code, PutStatus.UNKNOWN_ERROR)
 
 

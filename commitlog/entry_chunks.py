@@ -109,7 +109,7 @@ class EntryCache:
             self.evict()
 
     def evict(self) -> None:
-        """Drop the oldest written chunks that are too much."""
+        """Drop the oldest chunks that are written, down to the bound."""
         count = 0
         for chunk in self._chunks:
             if self._bytes <= self._bytes_max or not chunk.is_written:

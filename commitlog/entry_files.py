@@ -1,8 +1,8 @@
-"""The data and index files of an entry store, and the writing of them.
+"""The data and index files of an entry store, and how they are written.
 
-Writing happens in the writer's thread, in the order in which the operations were made; reading on the loop's.
-Only the data is synced with each write: the index can be rebuilt from it and is synced with a checkpoint and
-when a data file is full.
+The writer thread writes, in the order of the operations; the event loop reads. Only the data is synced with
+each write. The index can be rebuilt from the data, so it is synced only with a checkpoint and when a data
+file is full.
 """
 
 import logging
@@ -40,8 +40,8 @@ class EntryStoreConfig:
     cache_bytes_max: int = 16 * 1024 * 1024
     """Recent entries kept in memory; those not yet written stay whatever their size."""
     chunk_bytes_max: int = 16 * 1024 * 1024
-    """Bodies laid out into one buffer at most; a larger entry has a buffer of its own. Large bodies that come
-    together are copied once more when they need several."""
+    """Bytes of the bodies laid out in one buffer at most; a larger entry has a buffer of its own. Batches of
+    large bodies that need several buffers are copied once more."""
     reserve_bytes: int = 64 * 1024 * 1024
     """Blocks are reserved ahead of the writing in steps of this size."""
     direct_bytes_min: int = 256 * 1024
@@ -50,7 +50,7 @@ class EntryStoreConfig:
     """A sync is made before more than this is unsynced; recovery relies on it. Larger than anything that is
     appended in one piece: a chunk of new entries, a push."""
     recheck_bytes: int = 64 * 1024 * 1024
-    """So much of what the checkpoint counts is read and checked again when the store is opened."""
+    """Bytes before the checkpoint's end that are read and checked again when the store is opened."""
     disk_full_ratio: float = 0.90
     disk_check_interval_ms: int = 1000
 
@@ -78,7 +78,8 @@ class AppendOp:
     last_index: int
     units: Buffer
     is_replica: bool = False
-    """They came from the leader, so that it has the readers."""
+    """They came from the leader: clients read them there, so this node's page cache does not need them.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class TruncateOp:
 
 @dataclass(frozen=True, slots=True)
 class ResetOp:
-    """Drop everything; the log begins again, somewhere else."""
+    """Drop everything; the log begins at another place, empty."""
 
     begin_index: int
     begin_position: int
@@ -117,10 +118,10 @@ class EntryFiles:
         self._unsynced_bytes = 0
 
     def check_format(self, expected: bytes) -> bool:
-        """Whether the `format` file is whole. One that is missing or damaged can be written again when the
-        files themselves bear out the sizes.
+        """Whether the `format` file is whole. If it is missing, or damaged while the data files have the
+        expected sizes, the caller writes it again.
 
-        Raises CorruptLogError when they do not, or when a whole one has other values.
+        Raises CorruptLogError when it is damaged and the sizes are others, or when it has other values.
         """
         path = self._directory / "format"
         found = self.read_small("format")
@@ -133,11 +134,12 @@ class EntryFiles:
         return False
 
     def load(self, begin_position: int, on_damage: Callable[[str], None] | None) -> None:
-        """Open what is there of a log that begins in the file of `begin_position` or behind it.
+        """Open the files of a log that begins in the file of `begin_position` or behind it.
 
-        Raises CorruptLogError for data files that do not follow each other, unless `on_damage` is there for
-        the report. Index files that do not are dropped: recovery writes them again. So are those of a rebuild
-        that was interrupted, which may have holes. Until `end_recovery` what cannot be read is damage, too.
+        Raises CorruptLogError for data files that do not follow each other; with `on_damage` that is called
+        instead. Index files that do not follow each other are dropped, and recovery writes them again; so are
+        those of an interrupted rebuild, which may have holes. Until `end_recovery`, unreadable sectors count
+        as damage too.
         """
         if on_damage is not None:
             self.data.on_unreadable = on_damage
@@ -168,7 +170,9 @@ class EntryFiles:
         self._fs.fsync_directory(self.index.directory)
 
     def begin_rebuild(self) -> None:
-        """Record durably, once, that units are being written which the next start might not check."""
+        """Record durably, once, that units are written again which the next start might not check: if a
+        crash interrupts this, that start drops the index.
+        """
         if REBUILDING not in self._fs.list(self._directory):
             self._fs.close(self._fs.open(self._directory / REBUILDING))
             self._fs.fsync_directory(self._directory)
@@ -184,11 +188,11 @@ class EntryFiles:
         self.mark.raise_to(end_index)
 
     def end_recovery(self) -> None:
-        """From now on what cannot be read is an OSError of the read."""
+        """From now on a read of an unreadable sector raises its OSError."""
         self.data.on_unreadable = self.index.on_unreadable = None
 
     def read_small(self, name: str) -> bytes | None:
-        """A small file beside the rows, or None."""
+        """The content of a small file beside data and index; None when there is none."""
         return read_replaced_file(self._fs, self._directory / name, SMALL_FILE_BYTES_MAX)
 
     def read_units(self, first_index: int, count: int) -> bytes:
@@ -206,6 +210,7 @@ class EntryFiles:
         run_end = -1
         for op in ops:
             if isinstance(op, AppendOp):
+                # One pwrite for all that follow each other within one file.
                 if run and (op.position != run_end or op.position % self.data.file_bytes == 0):
                     self._append(run)
                     run = []
@@ -222,9 +227,9 @@ class EntryFiles:
             self.sync_data()
 
     def steps_of(self, ops: Sequence[Op], sync: bool) -> list[Any] | None:
-        """As `write`, but as steps that `native._log.Writer` carries out; then `stepped` is to be called.
+        """As `write`, but as steps that `native._log.Writer` carries out; then `steps_done` must be called.
 
-        None when more than an append to open files is needed, or the descriptors are not the system's own.
+        None when more than an append to open files is needed, or the files are not the operating system's.
         """
         run = [op for op in ops if isinstance(op, AppendOp) and op.units]
         if not self._has_system_files or not run or len(run) < len(ops):
@@ -232,6 +237,7 @@ class EntryFiles:
         position, data_bytes = run[0].position, sum(len(op.data) for op in run)
         follows_on = position + data_bytes == run[-1].position + len(run[-1].data)
         is_bounded = self._unsynced_bytes + data_bytes <= self._config.unsynced_bytes_max
+        # A new file, a gap or a sync in between is more than one write and one sync.
         if position % self.data.file_bytes == 0 or not follows_on or not is_bounded:
             return None
         unit_position, unit_bytes = run[0].first_index * UNIT_BYTES, sum(len(op.units) for op in run)
@@ -248,6 +254,7 @@ class EntryFiles:
             (index_fd, unit_position % self.index.file_bytes, [op.units for op in run]),
         ]
         mark = None
+        # The mark after the sync: it states that the data was synced.
         if sync:
             steps.append(data_fd)
             mark = self.mark.step_to(run[-1].last_index)
@@ -255,7 +262,7 @@ class EntryFiles:
             steps.append(mark)
         return steps
 
-    def stepped(self, ops: Sequence[Op], sync: bool) -> None:
+    def steps_done(self, ops: Sequence[Op], sync: bool) -> None:
         """The steps of these operations are done."""
         first, last = ops[0], ops[-1]
         assert isinstance(first, AppendOp), first
@@ -269,7 +276,7 @@ class EntryFiles:
         self.written_end_index = last.last_index
 
     def save_checkpoint(self, end_index: int, committed_index: int) -> None:
-        """Sync data and index files, then record that in `checkpoint`."""
+        """Sync data, index and mark, then record that in `checkpoint`: it must count only synced entries."""
         self.sync_data()
         self.index.sync()
         self.mark.sync()
@@ -277,7 +284,7 @@ class EntryFiles:
         self._replace_checkpoint(Checkpoint(end_index, min(committed_index, end_index)))
 
     def overwrite(self, position: int, data: Buffer, first_index: int, units: Buffer) -> None:
-        """Write good bytes over damaged ones, and sync."""
+        """Write repaired bytes over damaged ones, and sync."""
         self.data.write(position, [data])
         self.index.write(first_index * UNIT_BYTES, [units])
         self.sync_data()
@@ -288,7 +295,7 @@ class EntryFiles:
         replace_file(self._fs, self._directory / "epochs", begin.encode(), is_durable)
 
     def remove_before(self, begin: LogBegin) -> int:
-        """The log begins there, durably; then the files go that are wholly before. How many data files."""
+        """Make the log's new begin durable, then delete the files before it. Returns how many data files."""
         self.save_epochs(begin, is_durable=True)
         self.index.drop_before(begin.begin_index * UNIT_BYTES)
         return self.data.drop_before(begin.begin_position)
@@ -346,7 +353,7 @@ class EntryFiles:
         self._unsynced_bytes += part_bytes
 
     def sync_data(self) -> None:
-        """Put all data on the disk, and mark it so."""
+        """Sync all data, and raise the mark."""
         self.data.sync()
         self._unsynced_bytes = 0
         self.mark.raise_to(self._data_end_index)
@@ -362,8 +369,8 @@ class EntryFiles:
         self._data_end_index = min(self._data_end_index, op.index - 1)
 
     def lower_synced_to(self, end_index: int) -> None:
-        """Durably, before entries are dropped: a crash in between must leave no checkpoint or mark that
-        counts entries which are gone, or the next start would treat the missing bytes as damage.
+        """Lower mark and checkpoint durably, before entries are dropped. Otherwise a crash in between leaves
+        a checkpoint that counts missing entries, and the next start takes them for damage.
         """
         self.mark.lower_to(end_index)
         if end_index < self.checkpoint.end_index:
@@ -374,6 +381,8 @@ class EntryFiles:
         self._reset(ResetOp(begin.begin_index, begin.begin_position))
 
     def _reset(self, op: ResetOp) -> None:
+        # First nothing counts as synced, last the new begin: a crash in between leaves a log that recovery
+        # reads from its old begin, or an empty one.
         self.mark.lower_to(NO_INDEX)
         self._data_end_index = NO_INDEX
         self._replace_checkpoint(Checkpoint())

@@ -1,12 +1,12 @@
-"""Opening an entry store after any kind of end: find where the log ends, check the index, cut a torn tail.
+"""Opens an entry store after a crash or a stop: finds the end of the log, checks the index, cuts a torn tail.
 
-What the checkpoint counts was on the disk, data and index both. Only the last part of that is read again, so
-that the time to open a log does not grow with it; earlier damage is found by the scrubber and by reads. When
-the checkpoint is of no help the walk begins as in DLedgerMmapFileStore.recover: with the third last data
-file, before which all was synced too, or with an earlier one.
+The data and index that the checkpoint counts were synced. Only the last part of them is read again, so that
+the time to open a log does not grow with its length; earlier damage is found by the scrubber and by reads.
+When the checkpoint is missing or wrong, the walk begins as in DLedgerMmapFileStore.recover: with the third
+last data file, before which everything was synced too, or with an earlier one.
 
-Damage of synced bytes that the walk meets is CorruptLogError, or reported to a listener and then cut like a
-torn tail.
+Damage of synced bytes that the walk finds raises CorruptLogError, or is reported to `on_damage` and then cut
+like a torn tail.
 """
 
 import logging
@@ -22,10 +22,10 @@ from commitlog.recovery import (
     BLANK_STOP,
     MORE,
     EntryHead,
+    check_torn_tail,
     entry_head,
     find_entry,
     find_epochs,
-    judge_stop,
     leading_blank,
     scan_entries,
 )
@@ -120,7 +120,7 @@ WINDOW_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RecoveredLog:
-    """What the files hold after recovery; an empty log ends one before it begins."""
+    """The log after recovery; an empty log ends one entry before it begins."""
 
     begin: LogBegin
     end_index: int
@@ -170,7 +170,7 @@ def recover(
     except CorruptLogError as error:
         _report(on_damage, error)
         files.lower_synced_to(walk.index - 1)
-    # The process before this one may have left units in the page cache that only it knew to be unsynced.
+    # The process before this one may have left unsynced units in the page cache.
     files.index.sync_from(start.index * UNIT_BYTES)
     files.data.sync()  # what the walk wrote again may be in files before the last one, which _cut syncs
     _cut(files, walk.index, walk.end_position)
@@ -213,7 +213,7 @@ def _find_begin(files: EntryFiles, known: LogBegin | None) -> tuple[LogBegin, bo
     if head is not None and (known is None or head.index == known.begin_index):
         return LogBegin(head.index, position), False
     if starts[0] <= expected.begin_position < starts[0] + files.data.file_bytes:
-        return expected, False  # the walk judges what is there
+        return expected, False  # the walk decides about the bytes there
     if files.synced_index < 0 and _find_later(files, position, 0) is None:
         return LogBegin(), True
     raise CorruptLogError(
@@ -231,20 +231,21 @@ def _walk_entries(files: EntryFiles, walk: _Walk, unsynced_bytes_max: int) -> No
     while True:
         if not files.data.has(walk.position):
             # A blank ended the last file, or the log was cut at a file's start.
-            _judge(files, walk, "the next data file is missing", unsynced_bytes_max)
+            _check_stop(files, walk, "the next data file is missing", unsynced_bytes_max)
             return
         room = file_bytes - walk.position % file_bytes
         data = files.data.read(walk.position, min(window_bytes, room))
         scan = scan_entries(data, walk.position, walk.index, walk.term, room)
-        doubt = _repair_index(files, walk.index, scan.units, data)
-        if doubt is not None:
-            _end_before(walk, doubt, scan.units)
+        mismatch = _repair_index(files, walk.index, scan.units, data)
+        if mismatch is not None:
+            _end_before(walk, mismatch, scan.units)
             raise CorruptLogError(
-                f"{files.data.path_of(walk.position)}: position {walk.position}: {doubt[1]}"
+                f"{files.data.path_of(walk.position)}: position {walk.position}: {mismatch[1]}"
             )
         if scan.next_index - 1 > files.synced_index and scan.size_bytes > 0:
             # The process before this one may have stopped because a sync failed. Its pages can still be read,
-            # but the kernel marked them clean: no later sync writes them or fails. So they are written again.
+            # but the kernel has marked them clean, so that a sync would succeed without writing them. They
+            # are written again.
             files.data.write(walk.position, [memoryview(data)[: scan.size_bytes]])
         walk.position += scan.size_bytes
         if scan.size_bytes > 0:
@@ -256,16 +257,18 @@ def _walk_entries(files: EntryFiles, walk: _Walk, unsynced_bytes_max: int) -> No
         elif scan.stop == BLANK_STOP or _repair_blank(files, walk):
             walk.position += file_bytes - walk.position % file_bytes
         else:
-            _judge(files, walk, scan.stop, unsynced_bytes_max)
+            _check_stop(files, walk, scan.stop, unsynced_bytes_max)
             return
 
 
-_Doubt = tuple[int, str]
-"""Which of some units is in doubt, and why."""
+_Mismatch = tuple[int, str]
+"""The number of the first wrong unit, and what is wrong."""
 
 
-def _repair_index(files: EntryFiles, first_index: int, units: bytes, data: Buffer) -> _Doubt | None:
-    """Write the units of the entries in `data` where the index differs, unless one of those is in doubt."""
+def _repair_index(files: EntryFiles, first_index: int, units: bytes, data: Buffer) -> _Mismatch | None:
+    """Write the units of the entries in `data` where the index differs. Returns a unit whose term differs, so
+    that either it or its entry is damaged; then nothing is written.
+    """
     if not units:
         return None
     at = first_index * UNIT_BYTES
@@ -274,14 +277,16 @@ def _repair_index(files: EntryFiles, first_index: int, units: bytes, data: Buffe
         found = files.index.read(at, len(units))
         if found == units and first_index + len(units) // UNIT_BYTES - 1 <= files.checkpoint.end_index:
             return None
-        doubt = _doubtful_term(found, units, data, files.synced_index)
-        if doubt is not None:
-            return doubt
+        mismatch = _term_mismatch(found, units, data, files.synced_index)
+        if mismatch is not None:
+            return mismatch
         if found == units:
             files.index.write(at, [units])  # as for the data: its sync may have failed
             return None
     logger.info("%s: writing the units of %d entries again", files.index.directory, len(units) // UNIT_BYTES)
     counted_bytes = max(0, (files.checkpoint.end_index - first_index + 1) * UNIT_BYTES)
+    # A start skips the units that the checkpoint counts, and those of earlier files: before they are written,
+    # the file `index.rebuilding` is made.
     is_counted = found[:counted_bytes] != units[:counted_bytes]
     if is_counted or UNIT.unpack_from(units)[1] < first_file_read(files):
         files.begin_rebuild()
@@ -289,8 +294,10 @@ def _repair_index(files: EntryFiles, first_index: int, units: bytes, data: Buffe
     return None
 
 
-def _doubtful_term(found: bytes, units: bytes, data: Buffer, synced_index: int) -> _Doubt | None:
-    """In an entry of Java's the term has no CRC: when only that differs from the index, either is damaged."""
+def _term_mismatch(found: bytes, units: bytes, data: Buffer, synced_index: int) -> _Mismatch | None:
+    """In an entry that Java wrote, no CRC covers the term: when only the term differs from the index, one of
+    both is damaged.
+    """
     base = UNIT.unpack_from(units)[1]
     pairs = zip(UNIT.iter_unpack(found), UNIT.iter_unpack(units), strict=True)
     for number, (indexed, unit) in enumerate(pairs):
@@ -305,18 +312,19 @@ def _doubtful_term(found: bytes, units: bytes, data: Buffer, synced_index: int) 
     return None
 
 
-def _end_before(walk: _Walk, doubt: _Doubt, units: bytes) -> None:
-    """Put the end of the walk before the doubtful one of the entries just scanned."""
-    walk.position = UNIT.unpack_from(units, doubt[0] * UNIT_BYTES)[1]
-    walk.index += doubt[0]
-    if doubt[0] > 0:
+def _end_before(walk: _Walk, mismatch: _Mismatch, units: bytes) -> None:
+    """Put the end of the walk before the entry with the wrong term."""
+    walk.position = UNIT.unpack_from(units, mismatch[0] * UNIT_BYTES)[1]
+    walk.index += mismatch[0]
+    if mismatch[0] > 0:
         walk.end_position = walk.position
 
 
 def _repair_blank(files: EntryFiles, walk: _Walk) -> bool:
-    """Whether the walk is at a damaged blank: the next file begins with the very entry that is expected.
+    """Write a damaged blank again; False when the walk is not at one.
 
-    That file was begun after all before it was synced, so nothing else can have been here.
+    It is a blank if the next file begins with exactly the expected entry: that file was created after
+    everything before it was synced, so no entry can be missing here.
     """
     start = walk.position - walk.position % files.data.file_bytes + files.data.file_bytes
     if not files.data.has(start) or start - walk.position < BLANK_BYTES:
@@ -336,10 +344,10 @@ def _place(files: EntryFiles, walk: _Walk) -> str:
     return f"{files.data.path_of(walk.position)}: position {walk.position}"
 
 
-def _judge(files: EntryFiles, walk: _Walk, reason: str, unsynced_bytes_max: int) -> None:
+def _check_stop(files: EntryFiles, walk: _Walk, reason: str, unsynced_bytes_max: int) -> None:
     is_flushed = walk.index <= files.synced_index
     later_valid = _find_later(files, walk.position + unsynced_bytes_max, walk.index + 1)
-    judge_stop(_place(files, walk), reason, is_flushed, later_valid)
+    check_torn_tail(_place(files, walk), reason, is_flushed, later_valid)
 
 
 def _find_later(files: EntryFiles, position: int, index_min: int) -> int | None:

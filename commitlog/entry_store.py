@@ -1,11 +1,11 @@
 """The replicated log of one node on its disk: DLedger's data and index files behind
 `dledger.core.ports.LogStore`.
 
-Appending happens in memory, on the loop's thread: entries are laid out once and the same bytes go to the
-cache, to the peers and to the files. `take_writes` hands what has gathered to the writer thread, which
-carries it out in `write`; then the loop is notified by `written`. Entries not yet written are read from the
-cache. After a failed write nothing is written any more: what the disk holds is then unknown, and the node
-must stop.
+Appending happens in memory, on the event loop: entries are laid out once, and the same bytes go to the cache,
+to the peers and to the files. `take_writes` returns the changes since the last call; the writer thread
+carries them out in `write`; then the event loop calls `written`. Entries that are not written yet are read
+from the cache. After a failed write nothing more is written: the content of the disk is then unknown, and the
+node must stop.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ class StoreFailedError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """Changes of the log in their order, on their way to the files."""
+    """Changes of the log in their order, to be written to the files."""
 
     ops: Sequence[Op]
     chunks: Sequence[Chunk]
@@ -61,12 +61,12 @@ def open_entry_store(
     clock: Callable[[], float] = time.monotonic,
     on_damage: Callable[[str], None] | None = None,
 ) -> "EntryStore":
-    """Open the store in `directory`, made if missing, and recover it.
+    """Open the store in `directory`, created if missing, and recover it.
 
-    When bytes that were safely on disk are damaged, missing or unreadable, `on_damage` is called with the
-    reason before anything is changed; then the log is cut at the damage. It may be called more than once.
-    Without it that is CorruptLogError, or the OSError of the reading. A store of other sizes or versions is
-    always CorruptLogError. Raises OSError.
+    When bytes that had been synced are damaged, missing or unreadable, `on_damage` is called with the reason
+    before anything is changed; then the log is cut at the damage. It may be called more than once. Without
+    it, such damage raises CorruptLogError, or the OSError of the read. A store with other file sizes or
+    another version always raises CorruptLogError. Raises OSError.
     """
     config = config or EntryStoreConfig()
     fs = fs or OsFs()
@@ -111,7 +111,7 @@ class EntryStore:
         self.cold = ColdReader(files)
         self._scrubber = Scrubber(files)
         self._begin = log.begin
-        """Replaced as a whole: the writer's thread reads it, too."""
+        """Immutable and replaced as a whole, since the writer thread reads it too."""
         self._end_index = log.end_index
         self._end_position = log.end_position
         self._recovered_commit_index = min(files.checkpoint.committed_index, log.end_index)
@@ -230,11 +230,11 @@ class EntryStore:
             return 0 if removal is None else self._files.remove_before(removal)
 
     def close_removed(self) -> None:
-        """Loop thread: give back the room of the files that `remove_files` deleted."""
+        """Event loop: close the files that `remove_files` deleted, which frees their disk space."""
         self._files.close_removed()
 
     def old_files(self) -> Iterator[tuple[int, int | None]]:
-        """The end of each data file but the last, and the entry that is there, if it can be read."""
+        """The end of each data file but the last, and the first entry behind it, if it can be read."""
         for end in self._files.data.starts()[1:]:
             head = self.cold.head_at(end)
             yield end, None if head is None else head.index
@@ -248,6 +248,7 @@ class EntryStore:
         if not self._ops:
             return None
         begin = self._begin if self._has_new_epochs else None
+        # The lists themselves go to the writer thread; the event loop continues with new ones.
         writes = Writes(self._ops, self._new_chunks, begin)
         self._ops, self._new_chunks = [], []
         self._has_new_epochs = False
@@ -266,13 +267,13 @@ class EntryStore:
     def steps_of(self, writes: Writes, sync: bool) -> list[Any] | None:
         """As LogStore."""
         if self._has_failed or writes.begin is not None:
-            return None
+            return None  # new epochs need a file to be replaced, which is more than steps
         return self._files.steps_of(writes.ops, sync)
 
-    def stepped(self, writes: Writes, sync: bool, error: OSError | None) -> None:
+    def steps_done(self, writes: Writes, sync: bool, error: OSError | None) -> None:
         """As LogStore."""
         if error is None:
-            self._files.stepped(writes.ops, sync)
+            self._files.steps_done(writes.ops, sync)
         else:
             self._has_failed = True
 
@@ -298,9 +299,7 @@ class EntryStore:
             self._scrubber.replace(self._begin, entries)
 
     def scrub(self, bytes_max: int) -> Scrubbed:
-        """Writer thread: read and check the next stretch of committed entries; after the last, the first
-        again.
-        """
+        """Writer thread: read and check the next committed entries; after the last, the first again."""
         with self._failing():
             return self._scrubber.scrub(self._begin, bytes_max)
 
@@ -313,7 +312,7 @@ class EntryStore:
         return self.cold.position_of(index, self.begin_index, self.begin_position)
 
     def read_range(self, first_index: int, last_index: int, bytes_max: int) -> EntryRange:
-        """As the contract. Recent entries are the very bytes that were appended; older ones are checked."""
+        """As LogReader. Cached entries are the bytes that were appended; those of the files are checked."""
         begin_index, end_index = self._begin.begin_index, self._end_index
         assert begin_index <= first_index <= last_index <= end_index, (
             begin_index,

@@ -1,4 +1,4 @@
-"""What reading a log or its queues can raise, besides OSError."""
+"""Errors of reading a log or its queues, besides OSError."""
 
 
 class PositionError(ValueError):
@@ -6,14 +6,14 @@ class PositionError(ValueError):
 
 
 class DamagedRecordError(Exception):
-    """Committed bytes cannot be read from this node's disk as they were written. Their repair was requested:
-    try again later, or on another node.
+    """Committed bytes on this node's disk are damaged. Their repair was requested: the caller may try again
+    later, or on another node.
     """
 
 
 class DamagedQueueError(DamagedRecordError):
-    """A consume queue's unit on the disk is not what was written: all queues must be built again."""
+    """A unit of a consume queue is damaged: all queues must be built again."""
 
 
 class CorruptLogError(Exception):
-    """Bytes that were safely on the disk are damaged or missing."""
+    """Bytes of the log that had been synced are damaged or missing."""

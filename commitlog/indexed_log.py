@@ -1,9 +1,9 @@
 """A log of messages with consume queues: reading by position, and dispatch of what is committed.
 
 Committed entries → consume queues → listeners, in log order. As RocketMQ's ReputMessageService, but driven by
-the commit instead of polling: the first stretch is dispatched in the call that reports the commit, the rest
-in bounded stretches, one per turn of the event loop, so that catching up with millions of entries does not
-block anything else.
+the commit instead of polling: the first range is dispatched in the call that reports the commit, the rest in
+bounded ranges, one per turn of the event loop, so that dispatching millions of entries does not block
+requests.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from commitlog.dispatch import Applied, DispatchBatch
 from commitlog.entry import Buffer
 from commitlog.errors import DamagedQueueError, DamagedRecordError, PositionError
 from commitlog.log import DispatchListener
-from commitlog.record import CorruptRecordError, own_words, record_size
+from commitlog.record import CorruptRecordError, record_size, size_and_position
 from dledger.core.types import NO_INDEX
 from dledger.fs import Fs
 from remoting.record_layout import AT, BORN_HOST_V6, HOST_V4_BYTES, HOST_V6_BYTES, RECORD_BYTES_MIN
@@ -29,17 +29,17 @@ from telemetry.histogram import Histogram
 
 logger = logging.getLogger(__name__)
 
-STRETCH_ENTRIES_MAX: Final = 1024
-STRETCH_BYTES_MAX: Final = 512 * 1024
+RANGE_ENTRIES_MAX: Final = 1024
+RANGE_BYTES_MAX: Final = 512 * 1024
 GAP_BYTES_MAX: Final = 8 * 1024
-"""Records no farther apart than this are read from the files in one go."""
+"""Records no farther apart than this are read from the files with one call."""
 DAMAGE_RETRY_S: Final = 0.5
-"""Delay before a damaged stretch is read again: its repair was requested."""
+"""Delay before a damaged range is read again: its repair was requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageLogConfig:
-    """What message logs of both kinds need to know."""
+    """Settings of both kinds of message logs."""
 
     queues: ConsumeQueueConfig = field(default_factory=ConsumeQueueConfig)
     message_bytes_max: int = 4 * 1024 * 1024
@@ -57,9 +57,9 @@ def store_timestamp_of(head: bytes) -> int:
 
 
 class Reput:
-    """Dispatching: feeds the queues, then the listeners, up to the committed index.
+    """Dispatches committed messages to the consume queues and then to the listeners.
 
-    The order of both is fixed: a listener may read the messages that it is given, through the queues too.
+    In this order, since a listener may read the messages of its batch through the queues.
     """
 
     def __init__(
@@ -82,64 +82,62 @@ class Reput:
         self._on_applied = on_applied
         self._on_error = on_error
         self._listeners: dict[DispatchListener, frozenset[str] | None] = {}
-        """With the topics that each wants; None: all."""
+        """With the topics of each listener; None: all."""
         self._next: asyncio.Handle | None = None
         self._is_stopped = False
         self._waits_for_index = NO_INDEX
         self.seconds = Histogram()
-        """How long each stretch took, if nothing held it up."""
+        """How long each range took, unless it had to wait for a repair."""
         self.messages_most = 0
-        """In one stretch."""
+        """The most messages in one range."""
         self._undelivered: list[tuple[DispatchListener, DispatchBatch]] = []
-        self._behind: tuple[DispatchListener, Applied] | None = None
-        """A listener that is given again what the others have had already, and how far it is."""
+        self._redelivery: tuple[DispatchListener, Applied] | None = None
+        """A listener to which old messages are delivered again, and how far that is."""
 
     def add_listener(self, listener: DispatchListener, topics: Collection[str] | None = None) -> None:
-        """Call `listener` with every stretch from now on, or with those that hold one of these topics. It may
-        read the records: when it raises DamagedRecordError it is given the same stretch again after
-        `DAMAGE_RETRY_S`, and must skip what it has handled already.
+        """Call `listener` with every batch from now on, or with those that have one of these topics. It may
+        read the records: when it raises DamagedRecordError, it gets the same batch again after
+        `DAMAGE_RETRY_S`, and must skip the messages that it has handled already.
         """
         self._listeners[listener] = None if topics is None else frozenset(topics)
 
     def remove_listener(self, listener: DispatchListener) -> None:
-        """It is given at most the stretch that is being delivered."""
+        """The listener gets at most the batch that is being delivered."""
         self._listeners.pop(listener, None)
 
     def replay_from(self, index: int, position: int) -> None:
-        """Begin with this entry, which is at `position`; the queues are not given again what they have."""
+        """Begin dispatch with this entry, which is at `position`. Queues get no message a second time."""
         assert self._next is None, "replay_from comes before the first commit"
         if index <= self.applied.index:
             self.applied = Applied(index - 1, position)
 
-    def give_again(self, listener: DispatchListener, index: int, position: int) -> None:
-        """From within a listener's call: it alone gets the entries from this one on again, before any
-        listener gets what is new.
+    def redeliver_from(self, listener: DispatchListener, index: int, position: int) -> None:
+        """Called by `listener` while it is called: it alone gets the entries from this one on again, before
+        any listener gets new ones.
         """
-        self._behind = listener, Applied(index - 1, position)
+        self._redelivery = listener, Applied(index - 1, position)
 
     @property
     def queued(self) -> Applied:
-        """How far the queues are, which is farther than `applied` during a replay."""
+        """How far the queues are: ahead of `applied` during a replay."""
         return max(self._queued, self.applied, key=lambda applied: applied.index)
 
     @property
     def delivered_index(self) -> int:
-        """Every entry up to here is in the queues, and was given to the listeners or is being given to
-        them.
-        """
-        if self._behind is not None:
-            return self._behind[1].index
+        """Every entry up to here is in the queues, and has been or is being delivered to the listeners."""
+        if self._redelivery is not None:
+            return self._redelivery[1].index
         is_waiting = bool(self._undelivered) and self._undelivered[0][1][0].index == self._waits_for_index
         return self._waits_for_index - 1 if is_waiting else self.applied.index
 
     def advance_to(self, index: int) -> None:
-        """Everything up to `index` is committed and can be read."""
+        """Dispatch up to `index`: everything up to there is committed and can be read."""
         self._target_index = max(self._target_index, index)
         if self._next is None:
             self._step()
 
     def resume(self) -> None:
-        """Go on after a flush made room in the queues."""
+        """Continue after a flush made room in the queues' buffers."""
         self.advance_to(self._target_index)
 
     def stop(self) -> None:
@@ -155,24 +153,24 @@ class Reput:
         try:
             if self._undelivered:
                 self._deliver()
-            elif self._behind is not None:
-                self._go_over(*self._behind)
+            elif self._redelivery is not None:
+                self._redeliver(*self._redelivery)
             elif self.applied.index < self._target_index and not self._queues.is_full:
-                self._stretch()
+                self._dispatch_range()
             else:
                 return
         except Exception as error:  # noqa: BLE001 (a top loop: what cannot be dispatched stops the node)
             self.stop()
             self._on_error(error)
             return
-        if self._next is None and (self.applied.index < self._target_index or self._behind is not None):
+        if self._next is None and (self.applied.index < self._target_index or self._redelivery is not None):
             self._next = asyncio.get_running_loop().call_soon(self._step)
 
-    def _stretch(self) -> None:
+    def _dispatch_range(self) -> None:
         begun_s = time.perf_counter()
         first_index = self.applied.index + 1
-        # The queues are not given again what they have: a topic deleted since then would come back, or one
-        # made again since then would lose messages.
+        # During a replay the queues get nothing: the queues of a topic that was deleted since would come
+        # back, and those of a topic that was created again since would lose messages.
         is_replay = first_index <= self._queued.index
         last_index = min(self._target_index, self._queued.index) if is_replay else self._target_index
         try:
@@ -181,6 +179,8 @@ class Reput:
             self._wait_for_repair(first_index, error)
             return
         assert first_index <= applied.index <= last_index, (first_index, applied, last_index)
+        # The queues first, then the readable end (`_on_queued`), then the listeners: each may use the one
+        # before.
         if not is_replay:
             self._queues.put_all(batch)
         self.applied = applied
@@ -197,10 +197,10 @@ class Reput:
         if not self._undelivered:
             self.seconds.observe(time.perf_counter() - begun_s)
 
-    def _go_over(self, listener: DispatchListener, done: Applied) -> None:
-        """One stretch more for a listener that is behind the others."""
+    def _redeliver(self, listener: DispatchListener, done: Applied) -> None:
+        """The next batch for a listener to which old messages are delivered again."""
         if done.index >= self.applied.index:
-            self._behind = None
+            self._redelivery = None
         else:
             try:
                 batch, reached = self._read_batch(done.index + 1, self.applied.index)
@@ -209,11 +209,11 @@ class Reput:
             except DamagedRecordError as error:
                 self._wait_for_repair(done.index + 1, error)
                 return
-            self._behind = listener, reached
+            self._redelivery = listener, reached
         self._on_applied()
 
     def _deliver(self) -> None:
-        """Give the stretch to the listeners that have not accepted it yet."""
+        """Call the listeners that have not accepted the batch yet."""
         while self._undelivered:
             listener, batch = self._undelivered[0]
             try:
@@ -234,8 +234,8 @@ class Reput:
 class IndexedLog(ABC):
     """The half of `commitlog.log.MessageLog` that both logs share: consume queues, dispatch, reading.
 
-    A log adds how it puts, when it dispatches, and where its bytes are: the abstract methods below. What
-    they are asked for is between `min_position` and the end of what was recovered or committed.
+    A log adds how it puts, when it dispatches, and where its bytes are: the abstract methods below. Their
+    positions are between `min_position` and the end of the recovered or committed log.
     """
 
     def __init__(
@@ -274,9 +274,7 @@ class IndexedLog(ABC):
 
     @abstractmethod
     def _read_bytes(self, position: int, size_bytes: int) -> Buffer:
-        """Shorter than asked for when they are in memory in several pieces; a piece never ends in a
-        record.
-        """
+        """Fewer bytes than requested when they are in several pieces in memory; a record is in one piece."""
 
     @abstractmethod
     def _read_records(self, units: Sequence[tuple[int, int]]) -> Sequence[Buffer]:
@@ -294,9 +292,9 @@ class IndexedLog(ABC):
 
     @abstractmethod
     def _read_batch(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
-        """The records of a bounded stretch that begins with entry `index`, and where it ends.
+        """The records of a bounded range that begins with entry `index`, and where it ends.
 
-        When the log begins behind `index`, so does the stretch. Raises DamagedRecordError.
+        When the log begins behind `index`, so does the range. Raises DamagedRecordError.
         """
 
     # -- what is dispatched --------------------------------------------------------------------------------
@@ -318,7 +316,7 @@ class IndexedLog(ABC):
 
     @property
     def dispatch_seconds(self) -> Histogram:
-        """How long each stretch took to reach the queues and the listeners."""
+        """How long each range took to reach the queues and the listeners."""
         return self._reput.seconds
 
     @property
@@ -334,9 +332,9 @@ class IndexedLog(ABC):
         """As MessageLog."""
         self._reput.remove_listener(listener)
 
-    def give_again(self, listener: DispatchListener, index: int) -> None:
+    def redeliver_from(self, listener: DispatchListener, index: int) -> None:
         """As MessageLog."""
-        self._reput.give_again(listener, index, self.end_of(index - 1))
+        self._reput.redeliver_from(listener, index, self.end_of(index - 1))
 
     def replay_from(self, index: int) -> None:
         """As MessageLog."""
@@ -351,7 +349,7 @@ class IndexedLog(ABC):
         self._reput.stop()
 
     async def _stop_dispatch(self) -> None:
-        """Dispatch nothing more and bring the queues to the disk. Raises OSError."""
+        """Dispatch nothing more, and flush the queues. Raises OSError."""
         self._halt_dispatch()
         await self._flusher.stop()
         self.queues.close()
@@ -423,7 +421,7 @@ class IndexedLog(ABC):
                 data = bytes(self._read_cached(position, size))
         except PositionError:
             return None
-        return data if own_words(data)[1] == position else None
+        return data if size_and_position(data)[1] == position else None
 
     def store_timestamp_at(self, position: int) -> int | None:
         """When the record at a position was stored; None when there is none. Raises DamagedRecordError."""
@@ -465,7 +463,7 @@ class IndexedLog(ABC):
             data = self._read_cached(position, size)
         except PositionError as error:
             raise self._wrong_unit(f"a queue's unit points to no record: {error}") from error
-        if own_words(data) != (size, position):
+        if size_and_position(data) != (size, position):
             raise self._wrong_unit(
                 f"a queue's unit points to position {position}, where no such record begins"
             )
@@ -490,8 +488,8 @@ class IndexedLog(ABC):
         return error
 
     def _on_wrong_unit(self, error: DamagedQueueError) -> None:
-        """The queues' files are damaged. The node stops, so that others serve; its next start builds them
-        again.
+        """The queues' files are damaged: stop the node, so that another one serves. Its next start builds the
+        queues again.
         """
-        self.queues.distrust()
+        self.queues.invalidate()
         self._on_error(error)

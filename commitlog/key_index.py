@@ -1,12 +1,12 @@
-"""The key index: which messages have a key, as QUERY_MESSAGE asks. As RocketMQ's IndexService.
+"""The key index: finds messages by key for QUERY_MESSAGE. As RocketMQ's IndexService.
 
-Derived from the log on every node and never a source of truth: a hit only says that the record at this
-position may have the key. The newest stretch of the log is in memory, each of the others in a file
-(`commitlog/key_segment.py`).
+Derived from the log on every node: a hit only says that the record at this position may have the key, and the
+reader of the record decides. The keys of the newest range of the log are in memory, those of each older range
+in a file (`commitlog/key_segment.py`).
 
 Maintenance is one task. It writes full segments to their files, reads entries that are in no segment from the
-log again, merges small neighbouring files and deletes old ones. It reads the log one stretch at a time and
-pauses in between, so that building a whole index again uses a small part of the node.
+log again, merges small neighbouring files and deletes old ones. It reads the log in bounded ranges and pauses
+in between, so that building a whole index again uses a small part of the node's time.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
-from commitlog.dispatch import DispatchBatch, RecordStretch
+from commitlog.dispatch import DispatchBatch, RecordRange
 from commitlog.errors import DamagedRecordError
 from commitlog.key_segment import (
     DIRECTORY,
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 HITS_PER_STEP: Final = 64
 """Hits that one step in a thread searches for."""
 UNWRITTEN_MAX: Final = 2
-"""Full segments that wait in memory for their file; beyond that the oldest is given up, and its part of the
+"""Full segments that wait in memory for their file; beyond this the oldest is dropped, and its range of the
 log is read again later."""
 
 
@@ -49,12 +49,12 @@ class KeyIndexConfig:
     units_max: int = 512 * 1024
     """Keys in a segment, 8 bytes each: in memory while it grows, and twice while it is written."""
     span_bytes_max: int = 1 << 30
-    """How much of the log a segment covers: what a restart after a crash reads again at most. Less than the
-    4 GiB that a unit's position can distinguish."""
+    """Bytes of the log that a segment covers: a restart after a crash reads at most so many again. Less than
+    the 4 GiB that a unit's position can distinguish."""
 
 
 class KeyIndex:
-    """The segments. All methods are for the loop's thread; code that changes or reads files holds the lock
+    """The segments. All methods are called on the event loop; code that changes or reads files holds the lock
     `files`.
     """
 
@@ -80,7 +80,7 @@ class KeyIndex:
         self.on_work: Callable[[], None] = lambda: None
         """Called when there is something to write, or to read from the log again."""
         self.unwritten: list[OpenSegment] = []
-        """Full, the oldest first."""
+        """Full segments, the oldest first."""
         self.live: OpenSegment | None = None
         fs.make_directory(self.directory, is_durable=False)
         self.sealed = load_segments(fs, self.directory)
@@ -90,29 +90,29 @@ class KeyIndex:
 
     def on_batch(self, batch: DispatchBatch) -> None:
         """Add what was dispatched; a DispatchListener."""
-        stretch = batch.stretch
-        if stretch is None:
+        records = batch.records
+        if records is None:
             return
         live = self.live
-        if live is None or stretch.begin_index != live.last_index + 1:
-            live = self._live_for(stretch)
+        if live is None or records.begin_index != live.last_index + 1:
+            live = self._live_for(records)
         if live is None:
             return
-        end_position = stretch.end_position
+        end_position = records.end_position
         if not self.fits(live, end_position):
             self.roll()
-            live = self.live = OpenSegment(stretch.begin_index, stretch.position)
-        live.add(stretch.last_index, end_position, key_units(stretch))
+            live = self.live = OpenSegment(records.begin_index, records.position)
+        live.add(records.last_index, end_position, key_units(records))
 
     def fits(self, segment: OpenSegment, end_position: int) -> bool:
-        """Whether a segment has room for a stretch that ends there. An empty one always has."""
+        """Whether a segment has room for records that end there. An empty one always has."""
         if segment.last_index < segment.begin_index:
             return True
         is_near = end_position - segment.begin_position <= self.config.span_bytes_max
         return is_near and segment.unit_count < self.config.units_max
 
     def roll(self) -> None:
-        """Let the segment in memory grow no more."""
+        """Close the segment in memory, and have it written to a file."""
         if self.live is not None and self.live.last_index >= self.live.begin_index:
             self.unwritten.append(self.live)
             self.on_work()
@@ -126,7 +126,7 @@ class KeyIndex:
             )
 
     def gaps(self) -> list[tuple[int, int]]:
-        """First and last index of what is dispatched and in no segment."""
+        """First and last index of each range of entries that are dispatched but in no segment."""
         found = []
         index, applied_index = self._floor_index, self.log.applied_index
         for begin_index, last_index in sorted(self._covered()):
@@ -139,7 +139,7 @@ class KeyIndex:
 
     async def hits(self, word: bytes, begin_ms: int, end_ms: int) -> AsyncGenerator[int]:
         """Positions of records that may have the key of this hash and may have been stored between these
-        times: the newest first, some wrongly, some twice.
+        times, the newest first. Some positions are wrong, and some come twice: the caller checks the records.
         """
         before_index = None
         while (segment := self._newest_before(before_index)) is not None:
@@ -169,14 +169,14 @@ class KeyIndex:
                 self.fs.delete(segment.path)
 
     def drop_before(self, position: int) -> None:
-        """Delete the files that cover nothing from a position of the log on. Raises OSError."""
+        """Delete the files that cover only records before a position of the log. Raises OSError."""
         while self.sealed and self.sealed[0].extent.end_position <= position:
             self._floor_index = self.sealed[0].extent.last_index + 1
             self.delete(self.sealed[0])
 
     @property
     def last_update(self) -> tuple[int, int]:
-        """When the last record that has a key was stored, and where what is in the index ends."""
+        """The store time of the last record with a key, and the position at which the index ends."""
         segments = [each.extent for each in self.sealed]
         segments += [each.extent for each in (*self.unwritten, self.live) if each is not None]
         return (
@@ -184,14 +184,14 @@ class KeyIndex:
             max((each.end_position for each in segments), default=0),
         )
 
-    def _live_for(self, stretch: RecordStretch) -> OpenSegment | None:
-        """A new segment for a stretch that does not follow the one in memory; None when the index has any
-        part of it already.
+    def _live_for(self, records: RecordRange) -> OpenSegment | None:
+        """A new segment for records that do not follow the one in memory; None when the index has some of
+        them already.
         """
-        if stretch.begin_index <= max((last for _, last in self._covered()), default=NO_INDEX):
+        if records.begin_index <= max((last for _, last in self._covered()), default=NO_INDEX):
             return None
         self.roll()
-        self.live = OpenSegment(stretch.begin_index, stretch.position)
+        self.live = OpenSegment(records.begin_index, records.position)
         self.on_work()
         return self.live
 
@@ -214,7 +214,7 @@ class KeyIndex:
         return self.sealed[at - 1] if at else None
 
     async def _begin(self, segment: OpenSegment | SealedSegment, found: Iterator[int]) -> Sequence[int]:
-        """The first of a segment's hits. What is read of a file is read now."""
+        """The first of a segment's hits. Reads the file, while the caller holds the lock."""
         try:
             return await asyncio.to_thread(_some, found)
         except DamagedKeyFileError as error:
@@ -253,10 +253,11 @@ _T = TypeVar("_T")
 
 CHECK_INTERVAL_S: Final = 10.0
 REST_PER_WORK: Final = 4.0
-"""A pause is so many times as long as the reading before it: a fifth of the loop's time at most."""
+"""A pause is so many times as long as the read before it, so that reading takes at most a fifth of the event
+loop's time."""
 REST_MIN_S: Final = 0.001
 MERGED_UNITS_SHARE: Final = 2
-"""Files are made one when the keys of one of them are at most this fraction of a full one's."""
+"""Two files are merged when one of them has at most 1/this of the keys of a full one."""
 
 
 class KeyMaintenance:
@@ -339,19 +340,19 @@ class KeyMaintenance:
         while begin_index <= last_index:
             began_s = loop.time()
             batch, applied = index.log.batch_from(begin_index, last_index)
-            stretch = batch.stretch
-            if segment is not None and stretch is not None and not index.fits(segment, stretch.end_position):
+            records = batch.records
+            if segment is not None and records is not None and not index.fits(segment, records.end_position):
                 await self._write(segment)
                 segment = None
-            position = applied.position if stretch is None else stretch.position
+            position = applied.position if records is None else records.position
             if segment is None:
                 segment = OpenSegment(begin_index, position)
             elif not segment.unit_count:
                 segment = OpenSegment(segment.begin_index, position)
-            if stretch is None:
+            if records is None:
                 segment.skip(applied.index, applied.position)
             else:
-                segment.add(applied.index, applied.position, key_units(stretch))
+                segment.add(applied.index, applied.position, key_units(records))
             begin_index = applied.index + 1
             await asyncio.sleep(max(REST_MIN_S, (loop.time() - began_s) * REST_PER_WORK))
             if index.unwritten:
@@ -373,6 +374,7 @@ class KeyMaintenance:
                 for each in pair:
                     index.delete(each)
                 return False
+            # The merged file has the first one's name; only the second one's file is left to delete.
             index.sealed.remove(pair[0])
             index.add(merged)
             index.delete(pair[1])
@@ -391,7 +393,7 @@ class KeyMaintenance:
 
 
 def _base(one: SealedSegment, next_one: SealedSegment) -> int:
-    """Where two segments together begin; one without a key has no say."""
+    """The position at which two merged segments begin; a segment without a key does not count."""
     return (one if one.extent.unit_count else next_one).extent.begin_position
 
 

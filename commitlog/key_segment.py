@@ -1,4 +1,4 @@
-"""A segment of the key index: the keys of one stretch of the log, in memory while it grows, then in a file.
+"""A segment of the key index: the keys of one range of the log, in memory while it grows, then in a file.
 
 A message is found, within its topic, by its UNIQ_KEY and by each word of its KEYS (RocketMQ's IndexService).
 
@@ -14,7 +14,7 @@ as the requested times reach.
     header 76 | spans, 24 each | rows, 8 each | units, 8 each             (docs/formats/files.md)
 
 A file is named by the 20-digit index of its first entry. It is not synced: each part has a CRC. A file torn
-by a power failure is dropped, and its stretch of the log is read again.
+by a power failure is dropped, and its range of the log is read again.
 """
 
 import errno
@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 from isal import isal_zlib
 
 import native
-from commitlog.dispatch import RecordStretch
+from commitlog.dispatch import RecordRange
 from commitlog.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK, CorruptRecordError, Record, decode_record
 from commitlog.segments import file_name
 from dledger.fs import Buffer, Fs
@@ -46,7 +46,7 @@ UNIT_BYTES: Final = 8
 HASH_BYTES: Final = 4
 POSITION_MASK: Final = 0xFFFFFFFF
 NEVER: Final = (2**63 - 1, -(2**63))
-"""Earliest and latest time of nothing."""
+"""Earliest and latest store time of no record."""
 PROPERTY_KEYS: Final = b"KEYS"
 PROPERTY_UNIQUE: Final = b"UNIQ_KEY"
 _UNIQUE: Final = PROPERTY_UNIQUE + b"\x01"
@@ -61,14 +61,14 @@ compiled function makes it.
 """
 
 
-def key_units(stretch: RecordStretch) -> KeyUnits:
-    """The keys of the stretch's records."""
+def key_units(records: RecordRange) -> KeyUnits:
+    """The keys of the range's records."""
     if _FIND is not None:
-        found: KeyUnits | None = _FIND(stretch.data, stretch.header_bytes, stretch.position)
+        found: KeyUnits | None = _FIND(records.data, records.header_bytes, records.position)
         if found is not None:
             return found
-    raw = bytes(stretch.data)
-    return units_of(raw, stretch.starts(), stretch.position)
+    raw = bytes(records.data)
+    return units_of(raw, records.starts(), records.position)
 
 
 def units_of(data: bytes, starts: Iterable[int], position: int) -> KeyUnits:
@@ -89,8 +89,8 @@ def units_of(data: bytes, starts: Iterable[int], position: int) -> KeyUnits:
 
 
 def keys_of(record: Record) -> Iterator[bytes]:
-    """What a message can be found by: its own id, and each word of its keys. Nothing for one that was rolled
-    back.
+    """The keys by which a message is found: its own id, and each word of its KEYS. None for a message that
+    was rolled back.
     """
     if record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
         yield from _keys_in(record.properties)
@@ -106,7 +106,7 @@ def _keys_in(properties: bytes) -> Iterator[bytes]:
 
 
 def _keyed_parts(data: bytes, start: int) -> tuple[bytes, bytes, int]:
-    """Topic, properties and store time of a record; no properties where it is not to be found by any."""
+    """Topic, properties and store time of a record; empty properties when it must not be found."""
     if len(data) - start < RECORD_BYTES_MIN:
         return b"", b"", 0
     size, magic, sys_flag, stored_ms, body_bytes = _FIELDS.unpack_from(data, start)
@@ -134,7 +134,7 @@ def key_hash(topic: str, key: str) -> bytes:
 
 
 UNITS_PER_BUCKET: Final = 128
-"""About so many: what a search reads and checks of each file, 1 KiB."""
+"""About so many: a search reads and checks one bucket of each file, 1 KiB."""
 BUCKET_BITS_MAX: Final = 16
 UNITS_PER_SPAN: Final = 4096
 PIECE_BYTES: Final = 512 * 1024
@@ -143,7 +143,7 @@ _SORT: Final = native.function("_log", "sort_keys")
 
 
 class Span(NamedTuple):
-    """Some of a segment's records that follow each other: where they end, and when they were stored."""
+    """Consecutive records of a segment: where they end, and when they were stored."""
 
     end_position: int
     earliest_ms: int
@@ -152,7 +152,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a segment covers: all entries from one index to another."""
+    """The entries that a segment covers, without a gap."""
 
     begin_index: int
     last_index: int
@@ -362,7 +362,7 @@ _ROW: Final = struct.Struct(">II")
 
 
 class DamagedKeyFileError(Exception):
-    """A file of the key index does not hold what was written."""
+    """A file of the key index is damaged."""
 
 
 class SealedSegment:
@@ -487,7 +487,7 @@ def _write(fs: Fs, path: Path, buffers: Sequence[Buffer]) -> None:
 
 
 def load_segments(fs: Fs, directory: Path) -> list[SealedSegment]:
-    """The whole files of a directory, none of which covers an entry that another covers; the rest is deleted.
+    """The whole files of a directory that do not overlap; the others are deleted.
 
     Raises OSError.
     """

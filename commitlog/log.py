@@ -16,7 +16,7 @@ from dledger.core.status import NodeStatus
 
 
 class PutStatus(enum.Enum):
-    """RocketMQ's PutMessageStatus, as far as a put can end so."""
+    """RocketMQ's PutMessageStatus, without the values that do not occur here."""
 
     PUT_OK = "PUT_OK"
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
@@ -27,7 +27,7 @@ class PutStatus(enum.Enum):
     IN_SYNC_REPLICAS_NOT_ENOUGH = "IN_SYNC_REPLICAS_NOT_ENOUGH"
     """No majority acknowledged in time; the message may still be committed later."""
     UNKNOWN_ERROR = "UNKNOWN_ERROR"
-    """The term changed, or something else that leaves the message's fate open."""
+    """The term changed, or another error after which the message may or may not be committed."""
 
 
 @dataclass(slots=True)
@@ -47,8 +47,8 @@ class PutResult:
 DispatchListener = Callable[[DispatchBatch], None]
 """Called on the loop, in log order, after the consume queues hold the messages; committed ones only.
 
-An empty batch is never given. After `replay_from` a listener gets messages again that it got before the
-process restarted; it recognizes them by their index.
+The batch is never empty. After `replay_from` a listener gets messages again that it got before the process
+restarted; it recognizes them by their index.
 """
 
 
@@ -69,11 +69,11 @@ class MessageLog(Protocol):
 
     @property
     def applied_index(self) -> int:
-        """Every entry up to here is in the queues and was given to the listeners; -1 = none."""
+        """Every entry up to here is in the queues and was delivered to the listeners; -1: none."""
 
     @property
     def queued_index(self) -> int:
-        """Every entry up to here is in the queues; during a replay listeners are not as far."""
+        """Every entry up to here is in the queues; during a replay it is ahead of `applied_index`."""
 
     @property
     def dispatched_most(self) -> int:
@@ -96,9 +96,10 @@ class MessageLog(Protocol):
         """Whether a put may succeed now: this node leads and has applied all that earlier leaders wrote."""
 
     def shows_all_committed(self) -> bool:
-        """Whether every message that a client may know to be committed is in the queues. A leader whose own
-        disk is slow may be behind: its followers commit without it, and may have served what it cannot serve
-        yet. So may one that transfers leadership or hears from no majority: another node may lead already.
+        """Whether every message that a client may know to be committed is in the queues. This may be false on
+        a leader with a slow disk: entries are committed by its followers' disks before its own queues have
+        them. It is false on a leader that transfers leadership or gets no answers from a majority: another
+        node may be leader already.
         """
 
     def on_writable_change(self, callback: Callable[[bool], None]) -> None:
@@ -125,26 +126,26 @@ class MessageLog(Protocol):
         """
 
     def remove_listener(self, listener: DispatchListener) -> None:
-        """Undo `add_listener`. A batch that is being dispatched may still be given to it."""
+        """Undo `add_listener`. A batch that is being dispatched may still be delivered to it."""
 
     @property
     def begin_index(self) -> int:
         """The first entry; 0 in a plain log, which keeps everything."""
 
-    def hold_back(self, is_held_back: bool) -> None:
-        """While it is held back it is not writable: a listener still lacks messages that puts depend on."""
+    def suspend_writes(self, is_suspended: bool) -> None:
+        """While suspended, the log is not writable: a listener still lacks messages that puts depend on."""
 
-    def give_again(self, listener: DispatchListener, index: int) -> None:
+    def redeliver_from(self, listener: DispatchListener, index: int) -> None:
         """From within a call of `listener`: it alone gets the messages from entry `index` on again, before
         any new ones, and until then the log is not writable. Raises DamagedRecordError.
         """
 
     def replay_from(self, index: int) -> None:
-        """Before start(): give the listeners the messages from `index` on again, dispatched before or not."""
+        """Before start(): deliver the messages from `index` on to the listeners, dispatched before or not."""
 
     def batch_from(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
-        """Messages that were dispatched already, from one entry to at most another, to build derived data
-        again: a bounded stretch, and where it ends. Raises DamagedRecordError.
+        """Messages that were dispatched already, from entry `index` to at most `last_index`, to build derived
+        data again: a bounded number, and where they end. Raises DamagedRecordError.
         """
 
     def end_of(self, index: int) -> int:

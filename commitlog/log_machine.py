@@ -1,6 +1,6 @@
-"""A table that is made of the log, and what happens to it when its node becomes leader or follower.
+"""A table that is built from the log, and what happens to it when its node becomes leader or follower.
 
-The log is the truth: a table is what committed records say, and it changes only by a record. A `LogMachine`
+The table's content follows from committed records alone, and it changes only by a record. A `LogMachine`
 follows one log. There are two kinds of tables:
 
 - A table that **every node** keeps (topics and offsets, the timer index): `apply` gets each committed batch
@@ -48,7 +48,7 @@ TIMER_MAX_MS: Final = 30_000
 """A timer for a wall-clock time is set again at least this often: the clock may be set meanwhile."""
 SNAPSHOT_CHANGES_MIN: Final = 5_000
 READ_AT_ONCE: Final = 64
-"""Records read between two chances for the event loop to do something else."""
+"""Records read before the loading task yields to the event loop."""
 UNITS_AT_ONCE: Final = 4_096
 
 logger = logging.getLogger(__name__)
@@ -57,19 +57,19 @@ T = TypeVar("T")
 
 
 class ChangelogError(ValueError):
-    """A record of a changelog cannot be read: a later version wrote it, or none of ours."""
+    """A record of a changelog cannot be decoded: a later version wrote it, or another program."""
 
 
 def is_ahead(stored_ms: int, now_ms: int) -> bool:
-    """Whether a time that a leader took from its clock is so far in the future that its clock, or this one,
-    was wrong: such a time is not waited for. Also whether a clock that showed `stored_ms` was set back to
+    """Whether a time that a leader read from its clock is so far in the future that its clock, or this one,
+    was wrong: then nothing waits for that time. Also whether a clock that showed `stored_ms` was set back to
     `now_ms`.
     """
     return stored_ms > now_ms + CLOCK_STEP_MAX_MS
 
 
 def is_snapshot_due(changes: int, rows: int, changes_min: int) -> bool:
-    """Whether so many changes since the last snapshot are enough for one of so many rows."""
+    """Whether `changes` since the last snapshot are enough for a new snapshot of `rows` rows."""
     return changes >= max(changes_min, rows)
 
 
@@ -152,8 +152,8 @@ class LogMachine:
         self._log.add_listener(self.apply, topics)
 
     def unfollow_log(self) -> None:
-        """Undo `follow_log`: a table that waits for nothing costs nothing per message. One more batch may
-        come.
+        """Undo `follow_log`: a table that waits for no message need not be called for each. One more batch
+        may come.
         """
         self._log.remove_listener(self.apply)
 
@@ -182,7 +182,7 @@ class LogMachine:
         return self._is_leader
 
     def _on_writable_change(self, is_writable: bool) -> None:
-        self.leadership += 1
+        self.leadership += 1  # callbacks of writes of an earlier leadership see that they are stale
         if is_writable:
             self._begin()
         else:
@@ -226,8 +226,8 @@ class LoadedMachine(LogMachine, Generic[T]):
         raise NotImplementedError
 
     def take_over(self, table: T) -> bool:
-        """Write what must be in the log before this leader's own changes. Whether the log took it; if not,
-        this is called again.
+        """Write the records that must be in the log before this leader's own changes. Returns whether the log
+        accepted them; if not, this is called again.
         """
         return True
 
@@ -236,14 +236,14 @@ class LoadedMachine(LogMachine, Generic[T]):
         raise NotImplementedError
 
     def snapshot_messages(self, table: T) -> list[Message]:
-        """The records of a snapshot: after them a new leader needs nothing from before."""
+        """The records of a snapshot: a new leader needs no earlier record."""
         raise NotImplementedError
 
     def snapshot_written(self, table: T) -> None:
-        """The log took the snapshot."""
+        """The log accepted the snapshot."""
 
     def may_snapshot(self) -> bool:
-        """Whether the log has been given every change that is in the table."""
+        """Whether every change that is in the table was put into the log."""
         return True
 
     # -- life

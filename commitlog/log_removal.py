@@ -11,7 +11,7 @@ from commitlog.indexed_log import IndexedLog
 
 @dataclass(frozen=True, slots=True)
 class OldFile:
-    """A data file behind which another one begins."""
+    """A data file that is not the last one."""
 
     end_position: int
     next_index: int
@@ -21,7 +21,7 @@ class OldFile:
 
 
 class LogRemoval:
-    """What `broker.store.retention` needs of a log whose files can be deleted."""
+    """The interface of `broker.store.retention` to a log whose files can be deleted."""
 
     def __init__(
         self,

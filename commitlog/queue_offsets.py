@@ -1,4 +1,4 @@
-"""Which queue offset each new message gets, on the one node that assigns them."""
+"""Assigns queue offsets to new messages, on the leader."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class EncodedBatch:
 class QueueOffsets:
     """The next offset of each queue, counting messages that are appended but not yet committed.
 
-    A queue that is not in the table has none of those, so the consume queue itself knows its next offset.
+    A queue that is not in the table has no such message: its next offset is the consume queue's.
     """
 
     def __init__(self, queues: ConsumeQueues, body_bytes_max: int, record_bytes_max: int) -> None:
@@ -31,8 +31,8 @@ class QueueOffsets:
         self._record_bytes_max = record_bytes_max
         self._next: dict[OffsetKey, int] = {}
         self._deleted: Counter[str] = Counter()
-        """By topic, how many appended records delete it that have not reached the queues. Until the last of
-        them has, the consume queue still holds offsets of the deleted topic, and does not count."""
+        """By topic, how many records that delete it are appended but not dispatched. Until the last one is
+        dispatched, the consume queue still has the offsets of the deleted topic, and is not asked."""
         queues.on_delete(self._queues_emptied)
 
     def encode(self, messages: Sequence[Message], store_timestamp_ms: int) -> EncodedBatch:
@@ -69,7 +69,9 @@ class QueueOffsets:
         return EncodedBatch(bodies, queue_offsets, next_offsets)
 
     def assign(self, batch: EncodedBatch, deleted_topics: Sequence[str] = ()) -> None:
-        """The batch was appended: its offsets are used. Behind it the queues of these topics begin at 0."""
+        """The batch was appended, so its offsets are used. After it the queues of `deleted_topics` begin at
+        0.
+        """
         self._next.update(batch.next_offsets)
         if deleted_topics:
             self._deleted.update(deleted_topics)
@@ -78,7 +80,7 @@ class QueueOffsets:
                 del self._next[key]
 
     def clear(self) -> None:
-        """Drop the table: leadership was lost or won, so only what is in the queues counts."""
+        """Drop the table: leadership was lost or won, so messages that are not in the queues may be gone."""
         self._next.clear()
         self._deleted.clear()
 
@@ -92,9 +94,7 @@ class QueueOffsets:
         return 0 if topic in self._deleted else self._queues.next_offset(topic, queue_id)
 
     def _queues_emptied(self, topic: str) -> None:
-        """A record that deletes the topic reached the queues. What was appended behind it keeps its
-        offsets.
-        """
+        """A record that deletes the topic was dispatched. Messages appended behind it keep their offsets."""
         if self._deleted[topic] > 1:
             self._deleted[topic] -= 1
         else:

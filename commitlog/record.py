@@ -66,10 +66,10 @@ __all__ = [
     "get_property",
     "host_bytes",
     "offset_msg_id",
-    "own_words",
     "parse_properties",
     "properties_of",
     "record_size",
+    "size_and_position",
     "tags_code",
 ]
 
@@ -153,7 +153,7 @@ def _two_byte_size(topic_bytes: int) -> bytes:
     return _TOPIC_SIZE_V2.pack(topic_bytes)
 
 
-def own_words(data: bytes | bytearray | memoryview) -> tuple[int, int]:
+def size_and_position(data: bytes | bytearray | memoryview) -> tuple[int, int]:
     """(TOTALSIZE, PHYSICALOFFSET) of bytes that should be a record; (0, -1) when they are too short for
     one.
     """

@@ -1,8 +1,8 @@
-"""Reads the bytes of a log after a crash: where the whole entries or records end, and why there.
+"""Finds the end of a log's whole entries or records after a crash, and the reason why they end there.
 
-A torn tail is cut: it is what a crash leaves of a write that was not synced. Damage before that is
-CorruptLogError: the node must not serve such a log but get a good copy. Two facts distinguish them: the
-checkpoint (everything up to it was synced) and the limit of what is ever written between two syncs: a whole
+A torn tail is cut: it is the rest of a write that was not synced before the crash. Damage before it raises
+CorruptLogError: the node must not serve such a log, but get a good copy. Two facts distinguish them. The
+checkpoint: everything up to it was synced. And the limit of what is ever written between two syncs: a whole
 entry farther behind the damage than that limit was written after the damaged place had been synced. Pure:
 bytes in, values out.
 """
@@ -39,7 +39,7 @@ _ENTRY_MAGIC_BYTES: Final = ENTRY_MAGIC.to_bytes(4, "big")
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a scan of one window of a log's file found."""
+    """The result of a scan of one window of a log's file."""
 
     units: bytes
     """The index units of the whole entries; empty for a plain log."""
@@ -186,8 +186,8 @@ def find_epochs(first_index: int, last_index: int, term_of: Callable[[int], int]
     return epochs
 
 
-def judge_stop(where: str, reason: str, is_flushed: bool, later_valid: int | None) -> None:
-    """Return when what begins at the stop is a torn tail, to be cut; else raise CorruptLogError.
+def check_torn_tail(where: str, reason: str, is_flushed: bool, later_valid: int | None) -> None:
+    """Return when the bytes at the stop are a torn tail, to be cut; else raise CorruptLogError.
 
     `is_flushed`: the checkpoint counts what should be here as synced. `later_valid`: the position of a
     whole entry or record farther behind the stop than anything unsynced can be.
@@ -203,8 +203,8 @@ def judge_stop(where: str, reason: str, is_flushed: bool, later_valid: int | Non
 def scan_records(data: Buffer, position: int, room: int, flushed_position: int) -> Scan:
     """As `scan_entries`, for the records of a plain commit log.
 
-    A record's CRC covers its body only. What a torn write left out reads as zero, and the log accepts no
-    properties with a zero byte; so a record that was perhaps not flushed and has one is torn.
+    A record's CRC covers its body only. The missing part of a torn write reads as zero, and the log accepts
+    no properties with a zero byte. So a record behind `flushed_position` with such a byte is torn.
     """
     available = len(data)
     at = 0

@@ -1,8 +1,7 @@
-"""Reads the files of a log for damage, one stretch at a time, and writes good entries over damaged ones.
+"""Reads the files of a log for damage, a part at a time, and writes repaired entries over damaged ones.
 
-Both happen in the writer's thread, between batches, so that no write of the log overlaps them. Units of the
-index and blanks are derived from the entries: where they are wrong and the entries right, they are written
-again at once.
+Both happen in the writer thread, between batches, so that no write of the log overlaps them. Units of the
+index and blanks are derived from the entries: wrong ones beside right entries are written again immediately.
 """
 
 import errno

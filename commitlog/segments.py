@@ -1,9 +1,10 @@
-"""A row of fixed-size files that together are one long byte sequence.
+"""Fixed-size files that together are one long byte sequence.
 
-A file is named by the 20-digit position of its first byte and has its full length from its creation on;
-blocks are reserved ahead of the writing, so that a full disk is an OSError before data is lost. Bytes never
-written read as zero. One thread writes, another may read: descriptors are opened by `load` and by the
-writer, and closed only by `close_retired`, `close_removed` and `close`, which the reading thread calls.
+A file is named by the 20-digit position of its first byte and has its full length from its creation on.
+Blocks are reserved before they are written, so that a full disk raises OSError before data is lost. Bytes
+that were never written read as zero. One thread writes, another may read: `load` and the writer open
+descriptors; only `close_retired`, `close_removed` and `close`, which the reading thread calls, close them. So
+the reader never reads a descriptor that was closed, or reused for another file.
 """
 
 import errno
@@ -18,7 +19,7 @@ NAME_DIGITS: Final = 20
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 ASIDE_SUFFIX: Final = ".damaged"
 READ_BLOCK_BYTES: Final = 4096
-"""What is given up around a sector that cannot be read."""
+"""The bytes around an unreadable sector that read as zero with it."""
 
 
 def file_name(start: int) -> str:
@@ -34,8 +35,8 @@ class Segments:
         self.directory = directory
         self.file_bytes = file_bytes
         self.on_unreadable: Callable[[str], None] | None = None
-        """When set, it is called with what cannot be read, which then reads as zero; else that is an
-        OSError.
+        """When set, it is called with the place of an unreadable sector, which then reads as zero. When None,
+        the read raises OSError.
         """
         self._fs = fs
         self._reserve_bytes = reserve_bytes
@@ -50,12 +51,12 @@ class Segments:
         self._direct_fd: int | None = None
 
     def load(self, on_damage: Callable[[str], None] | None = None, first_start: int = 0) -> None:
-        """Open the files that are there; the first is to start at `first_start` or behind it.
+        """Open the files; the first must start at `first_start` or behind it.
 
-        The last one may be short, after a crash between its creation or cutting and its extension. Raises
-        CorruptLogError for every other irregularity. With `on_damage` that is called instead, and the row is
-        what is whole from its first file on: a file that is in no row is renamed, a long one cut, and what is
-        behind a gap or a short file deleted.
+        The last one may be short, after a crash between its creation or truncation and its extension. Raises
+        CorruptLogError for every other fault. With `on_damage` that is called instead, and the files that
+        follow the first without a fault remain: a file with a wrong name is renamed, a long one cut, and
+        files behind a gap or a short file are deleted.
         """
         self._fs.make_directory(self.directory)
         report = on_damage or _raise_corrupt
@@ -80,7 +81,7 @@ class Segments:
                 expected = start + self.file_bytes
 
     def has_expected_sizes(self) -> bool:
-        """Before `load`: whether all files but the last have the full length, and no file more."""
+        """Before `load`: whether all files but the last have the full length, and none has more."""
         names = [name for name in self._fs.list(self.directory) if name.isdecimal()]
         sizes = []
         for name in names:
@@ -140,7 +141,9 @@ class Segments:
         self._unsynced.add(start)
 
     def descriptor_for(self, position: int, size_bytes: int) -> int | None:
-        """Of the file that these bytes go into, when that is open and has its blocks reserved up to there."""
+        """The descriptor of the file for these bytes; None unless the file is open and its blocks are
+        reserved up to there.
+        """
         start = position - position % self.file_bytes
         if position + size_bytes > min(self._reserved_to.get(start, start), start + self.file_bytes):
             return None
@@ -164,7 +167,7 @@ class Segments:
         self._direct_start, self._direct_fd = -1, None
 
     def needs_sync_at_most_of(self, position: int) -> bool:
-        """Whether `sync` would do no more than to sync the file of `position`."""
+        """Whether `sync` would sync at most the file of `position`."""
         start = position - position % self.file_bytes
         return not self._is_directory_unsynced and self._unsynced <= {start}
 
@@ -177,7 +180,7 @@ class Segments:
             self._unsynced.add(start)
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """Bytes of one or more files. Raises CorruptLogError when they are not there."""
+        """Bytes of one or more files. Raises CorruptLogError when the files do not have them."""
         start = position - position % self.file_bytes
         fd = self._fds.get(start)
         if fd is None:
@@ -209,7 +212,7 @@ class Segments:
         return b"".join(parts)
 
     def sync(self) -> None:
-        """Sync all that was written, and the names of new files."""
+        """Sync everything that was written, and the names of new files."""
         for start in sorted(self._unsynced):
             self._fs.fdatasync(self._fds[start])
         self._unsynced.clear()
@@ -218,16 +221,16 @@ class Segments:
             self._is_directory_unsynced = False
 
     def sync_from(self, position: int) -> None:
-        """As `sync`, and also all that another process may have written from `position` on."""
+        """As `sync`, and also everything that another process may have written from `position` on."""
         first = position - position % self.file_bytes
         self._unsynced.update(start for start in self._fds if start >= first)
         self._is_directory_unsynced = True
         self.sync()
 
     def truncate(self, position: int) -> None:
-        """Drop all bytes from `position` on, durably; what is left of its file reads as zero.
+        """Drop all bytes from `position` on, durably; the rest of its file reads as zero.
 
-        Files behind it are deleted, the last first, so that a crash leaves a row without a gap.
+        Later files are deleted, the last first, so that a crash leaves no gap between the files.
         """
         for start in reversed(self.starts()):
             if start >= position:
@@ -253,7 +256,7 @@ class Segments:
         return len(ended)
 
     def close_removed(self) -> None:
-        """Close what `drop_before` deleted: only then has the disk its room back."""
+        """Close the files that `drop_before` deleted, which frees their disk space."""
         while self._removed_fds:
             self._fs.close(self._removed_fds.pop())
 
@@ -276,6 +279,7 @@ class Segments:
     def _create(self, start: int) -> None:
         fd = self._fs.open(self.directory / file_name(start))
         self._fs.set_size(fd, self.file_bytes)
+        # The next `sync` makes the name durable, before anything in the file is acknowledged.
         self._fds[start] = fd
         self._is_directory_unsynced = True
 
@@ -289,7 +293,7 @@ class Segments:
         try:
             self._fs.allocate(self._fds[start], reserved_to - start, window_end - reserved_to)
         except OSError as error:
-            # Room that is not needed yet must not be missed on a small or nearly full disk.
+            # On a nearly full disk, reserve only what this write needs.
             if error.errno not in _NO_ROOM or window_end == end_position:
                 raise
             window_end = end_position

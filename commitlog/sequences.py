@@ -1,16 +1,16 @@
-"""Records that carry a sequence number of their writer: what exactly-once rests on.
+"""Records with a sequence number of their writer: the basis of exactly-once writes.
 
-A writer (a query of a data pipeline, say) numbers what each of its partitions writes, from 0 in every batch
-of rows. The number is in the record itself, as the property LEDGERMQ_SEQ, so a record and its number are
-one entry of the log, and every node reads off the committed entries how far each writer is.
+A writer (for example a query of a data pipeline) numbers the rows that each of its partitions writes, from 0
+in every batch. The number is in the record itself, as the property LEDGERMQ_SEQ, so a record and its number
+are one entry of the log, and every node knows from the committed entries how far each writer is.
 
-A repeat must be the same rows under the same numbers. So a writer that can send its rows again keeps a
-rolling digest of what a partition has sent in the batch, and each record holds it as it is with this record,
-as the property LEDGERMQ_SUM.
+A repeat must have the same rows under the same numbers. So a writer that can send its rows again computes a
+rolling digest of the rows that a partition has sent in the batch; each record holds the digest up to and
+including itself, as the property LEDGERMQ_SUM.
 
-Such a record has SEQUENCED where others have the prepared transaction offset. No client can set that field:
-a property that a consumer copied into a message of its own means nothing. Delayed and retried copies lose the
-mark in the same way.
+Such a record has SEQUENCED in the field of the prepared transaction offset. No client can set that field: a
+property that a consumer copied into a message of its own has no effect. Delayed and retried copies lose
+SEQUENCED in the same way.
 """
 
 import re
@@ -65,26 +65,27 @@ _FIND: Final = native.function("_log", "sequence_runs")
 
 
 def writer_error(writer: str) -> str | None:
-    """Why this cannot be the id of a writer; None when it can."""
+    """The error in a writer's id; None when it is valid."""
     if _WRITER.match(writer):
         return None
     return f"a writer id has 1 to {WRITER_CHARS_MAX} letters, digits or _ . -"
 
 
 def writer_key(writer: str, partition: int) -> bytes:
-    """What a writer's progress is kept under. The caller has checked both."""
+    """The key of a writer's progress. The caller has checked both."""
     return f"{writer}|{partition}".encode()
 
 
 def digest_error(digest: str) -> str | None:
-    """Why this cannot be a digest; None when it can."""
+    """The error in a digest; None when it is valid."""
     return None if _DIGEST.match(digest) else "a digest has 16 hexadecimal digits"
 
 
 def next_digest(digest: bytes, message: Buffer) -> bytes:
-    """The digest with one more message, as it is in the body of a sequenced send.
+    """The digest with one more message, which has the form that it has in the body of a sequenced send.
 
-    Of the message its CRC-32 and length: hashing all of its bytes would cost a leader more than storing them.
+    Only the message's CRC-32 and length are hashed: hashing all bytes would cost a leader more than storing
+    them.
     """
     row = _ROW.pack(isal_zlib.crc32(message), len(message))
     return blake2b(row, digest_size=8, key=digest).hexdigest().encode()

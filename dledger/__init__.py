@@ -77,12 +77,12 @@ Elections
 
 `dledger.core.election`; DLedger's DLedgerLeaderElector.
 
-A leader says something to each peer at least every 250 ms. A follower that hears nothing for a random time of
-900 to 1,500 ms, or 1 to 50 ms after its connection to the leader closed, starts an election. It has two
-rounds:
+A leader sends a message to each peer at least every 250 ms. A follower that gets no message from its leader
+for a random time of 900 to 1,500 ms starts an election; after its connection to the leader closed it waits
+only 1 to 50 ms. An election has two rounds:
 
 1. Pre-vote (thesis 9.6): "would you vote for me in term T + 1?" Nothing changes on either side, so a node
-   that was cut off from the others can ask as often as it likes and disturbs no leader when it returns.
+   that was cut off from the others can ask as often as it likes, and deposes no leader when it returns.
 2. Vote (Raft 5.2): with the pre-votes of a majority the node raises its term, votes for itself, makes both
    durable, and asks for votes.
 
@@ -124,8 +124,9 @@ A leader has one dispatcher for each peer. It starts in COMPARE:
 - COMPARE: "do you have the entry (index, term)?" The answer says where the follower's log begins and ends,
   the term of its end, and its last entry that can still match. Each round skips a whole term of one side or
   the other.
-- TRUNCATE: "drop what you have from this index on". It names the end of the log that it is meant for: a
-  late one does nothing to a log that has changed since. A follower never truncates below its commit index.
+- TRUNCATE: "drop your entries from this index on". It names the last entry of the log that it is meant for,
+  so that a delayed TRUNCATE does not change a log that has changed since. A follower never truncates below
+  its commit index.
 - APPEND: entries, and the term of the entry before them. The follower appends them only at its end, and
   only if that term is equal: then its whole log is a prefix of the leader's (Log Matching). Many pushes are
   under way at the same time.
@@ -148,8 +149,9 @@ the leader's own term:
 
     watermarks n0 = 101, n1 = 100, n2 = 90; majority = 2: the commit index is 100
 
-Then the callers that waited for entries up to there are answered. A follower learns the commit index with the
-next request, and follows it only up to entries that it knows to be the leader's (`verified_index`).
+Then the callers that waited for entries up to there are answered. The next request carries the commit index
+to the followers; each follower commits only up to entries that it knows to be the leader's
+(`verified_index`).
 
 
 What is durable before what
@@ -193,9 +195,9 @@ vote was lost, after every other member has answered, so that its term is not lo
 have voted.
 
 A new group is a group of empty disks. No node can know that its own disk is new, so all start impaired; they
-are healed when all have said that their logs are empty.
+are healed when all have answered that their logs are empty.
 
-Entries that are damaged in place are something else: the node knows which entries they are.
+Entries that are damaged in place do not impair a node: it knows which entries they are.
 `dledger.maintenance` fetches the same (index, term) from a peer and writes it over the damaged bytes.
 
 

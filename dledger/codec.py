@@ -186,8 +186,8 @@ class FrameDecoder:
         return messages, start
 
     def _frame_bytes_at(self, source: bytes | memoryview, start: int) -> int | None:
-        """Size of the frame that begins at `start`, None when it is not complete. Its bounds are checked
-        before the rest of it is awaited: a wrong length must not make the buffer grow.
+        """Size of the frame that begins at `start`, None when it is not complete. Its lengths are checked
+        before the rest of it has arrived: a wrong length must not make the buffer grow.
         """
         available = len(source) - start
         if available < _LENGTHS.size:
@@ -253,7 +253,7 @@ def _integer(name: str, value: Any) -> int:
 
 def _boolean(name: str, value: Any) -> bool:
     if type(value) is not bool:
-        raise PeerProtocolError(f"{name} is neither true nor false: {value!r:.80}")
+        raise PeerProtocolError(f"{name} is not a boolean: {value!r:.80}")
     return value
 
 
@@ -269,7 +269,7 @@ def _enumerated(cls: type[enum.IntEnum]) -> Callable[[str, Any], enum.IntEnum]:
     def read(name: str, value: Any) -> enum.IntEnum:
         member = members.get(_integer(name, value))
         if member is None:
-            raise PeerProtocolError(f"{name} is no {cls.__name__}: {value}")
+            raise PeerProtocolError(f"{name} is not a {cls.__name__}: {value}")
         return member
 
     return read
@@ -277,7 +277,7 @@ def _enumerated(cls: type[enum.IntEnum]) -> Callable[[str, Any], enum.IntEnum]:
 
 def _range(name: str, value: Any) -> EntryRange:
     if not isinstance(value, EntryRange):
-        raise PeerProtocolError(f"{name} holds no entries")
+        raise PeerProtocolError(f"{name} has no entries")
     return value
 
 

@@ -1,5 +1,5 @@
-"""What a node must remember across a crash before it says anything that depends on it: term and vote, and the
-mark that some of that may be lost.
+"""The durable state of a node: term and vote, and the mark that some of it may be lost. Each is on the disk
+before any message leaves that depends on it.
 
 Raft (section 5.1, Figure 2: persistent state) lets a node answer only after term and vote are on stable
 storage, since a vote that was forgotten can be given twice in one term, to two candidates.
@@ -54,8 +54,8 @@ class HardStateFile:
         return VOTE_FILE_NAME in self._fs.list(self._folder)
 
     def load(self) -> HardState:
-        """What was saved last; term 0 and no vote when there is no file. It is durable when this returns: a
-        vote that was found is repeated without another save.
+        """The last saved state; term 0 and no vote when there is no file. It is durable when this returns:
+        the node repeats a vote that it found without saving it again.
 
         Raises CorruptHardStateError when the content is damaged or of an unknown version, OSError.
         """
@@ -110,7 +110,7 @@ class ImpairmentFile:
         return _parse_mark(content) or Impairment(self._new_id(), True, f"{MARK_FILE_NAME} is damaged")
 
     def mark(self, reason: str, is_vote_lost: bool) -> Impairment:
-        """Durable when it returns. What an earlier mark says is lost stays lost. Raises OSError."""
+        """Durable when it returns. A vote that is lost by an earlier mark stays lost. Raises OSError."""
         earlier = self.load()
         is_vote_lost = is_vote_lost or (earlier is not None and earlier.is_vote_lost)
         impairment = Impairment(self._new_id(), is_vote_lost, reason[:_REASON_CHARACTERS_MAX])
@@ -119,6 +119,7 @@ class ImpairmentFile:
 
     def remove(self) -> None:
         """Durable when it returns. Raises OSError."""
+        # The directory also when there is no file: an earlier process may have deleted it without the sync.
         if MARK_FILE_NAME in self._fs.list(self._folder):
             self._fs.delete(self._path)
         self._fs.fsync_directory(self._folder)
@@ -175,6 +176,7 @@ class DurableState:
             state = self._vote.load()
             if not self._vote.exists():
                 reason = "there is no vote file" if log.end_index >= 0 else "its disk is empty"
+            # A node saves a term before it stores entries of it (DiskWriter._write): the file is an old copy.
             elif state.term < last_term:
                 reason = f"the vote file says term {state.term}, the log {last_term}"
         except CorruptHardStateError as error:
@@ -193,7 +195,7 @@ class DurableState:
         return HardState(last_term, None), impairment
 
     def _keep_damaged_vote(self) -> None:
-        """Renames the file that can't be believed, for an operator who searches for the cause."""
+        """Renames the damaged file, for an operator who searches for the cause."""
         if self._vote.exists():
             path = self._folder / VOTE_FILE_NAME
             self._fs.rename(path, path.with_name(VOTE_FILE_NAME + _DAMAGED_SUFFIX))

@@ -23,12 +23,12 @@ BUFFERS_PER_CALL_MAX: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
-    """A file system's bytes. Those reserved for root, 5 % of an ext4, are neither used nor free."""
+    """A file system's bytes. The bytes reserved for root, 5 % of an ext4, are neither used nor free."""
 
     total_bytes: int
     used_bytes: int
     free_bytes: int
-    """What a process that is not root's may still use."""
+    """The bytes that a process without root's rights may still use."""
 
     @property
     def used_ratio(self) -> float:
@@ -117,7 +117,7 @@ class OsFs:
         try:
             return os.open(path, os.O_RDWR | os.O_CLOEXEC | flag)
         except OSError as error:
-            logger.debug("%s is written by the page cache: %s", path, error)
+            logger.debug("%s is written through the page cache: %s", path, error)
             return None
 
     def close(self, fd: int) -> None:
@@ -257,6 +257,7 @@ def replace_file(fs: Fs, path: Path, content: bytes, is_durable: bool = True) ->
     finally:
         fs.close(fd)
     fs.rename(temporary, path)
+    # The rename is durable only with the directory; without this sync the old file may be back.
     if is_durable:
         fs.fsync_directory(path.parent)
 

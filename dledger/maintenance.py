@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 _CHECKPOINT_INTERVAL_MS = 3_000
 _INTERVAL_S = 1.0
 _SCRUB_STEP_BYTES = 256 * 1024
-"""Read in one piece on the writer thread, so that no batch waits long behind it."""
+"""Bytes read in one job of the writer thread: batches wait behind a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,7 @@ class Maintenance:
 
         Returns how many files were deleted. Raises OSError; the node stops then.
         """
+        # First in memory, so that no reader or push asks for an entry whose file is being deleted.
         self._store.begin_at(begin_index)
         self._node.log_begins_at(begin_index)
         try:
@@ -88,7 +89,7 @@ class Maintenance:
     async def save_checkpoint(self) -> None:
         """Stores end and commit index, so that the next start need not read the whole log.
 
-        Never more than this node's own disk has: the commit index may be ahead of it.
+        At most what this node's own disk has: the commit index may be ahead of it.
         """
         committed = min(self._node.commit_index, self._node.persisted_index)
         if committed == self._checkpointed_index:
@@ -101,7 +102,7 @@ class Maintenance:
             self._fail(error)
 
     async def _scrub(self) -> None:
-        """Reads the bytes of one second."""
+        """Reads as many bytes as the limit allows in one second."""
         left_bytes = self._limits.bytes_per_s
         while left_bytes > 0:
             step_bytes = min(left_bytes, _SCRUB_STEP_BYTES)
@@ -170,7 +171,7 @@ class Repairer:
         if through_index < last_index:
             self._damaged[through_index + 1] = max(last_index, self._damaged.get(through_index + 1, -1))
         if not self._damaged:
-            logger.info("[%s] repaired all that was damaged", self._config.self_id)
+            logger.info("[%s] all damaged entries are repaired", self._config.self_id)
         self._report_damage()
 
     # -- requests --------------------------------------------------------------------------------------------
@@ -222,7 +223,7 @@ class Repairer:
         try:
             self._store.verify_range(entries)
         except CorruptRangeError as error:
-            logger.warning("[%s] %s gives damaged entries: %s", self._config.self_id, peer, error)
+            logger.warning("[%s] %s sent damaged entries: %s", self._config.self_id, peer, error)
             return None
         return entries
 

@@ -69,11 +69,11 @@ class DeadlineTimer:
         self._wake = wake
         self._timer: asyncio.TimerHandle | None = None
         self.due_ms = LONG_AGO_MS
-        """From then on the deadline may have come: the timer is never set later than the deadline."""
+        """The time at which the timer fires, never later than the deadline; before it nothing is due."""
 
     def set(self, now_ms: int, at_least_ms: int) -> None:
-        """Wakes at the deadline or before. `at_least_ms` is a lower bound for the deadline: a timer set for
-        then or earlier stays as it is, and the deadline itself need not be computed.
+        """Wakes at the deadline or before. `at_least_ms` is a lower bound for the deadline: a timer that
+        fires then or earlier stays as it is, and the deadline itself need not be computed.
         """
         if self._timer is not None:
             if self.due_ms <= at_least_ms or self.due_ms <= self._deadline_ms():
@@ -81,14 +81,14 @@ class DeadlineTimer:
             self._timer.cancel()
         self.due_ms = self._deadline_ms()
         delay_s = max(0, self.due_ms - now_ms) / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._fire)
 
     def stop(self) -> None:
         """Cancels the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def _ring(self) -> None:
+    def _fire(self) -> None:
         self._timer, self.due_ms = None, LONG_AGO_MS
         now_ms = self._now_ms()
         if now_ms < (deadline_ms := self._deadline_ms()):
@@ -100,8 +100,8 @@ class DeadlineTimer:
 class CommitNotifier:
     """Reports what became readable, after the answers of the same turn have left.
 
-    The answers that a turn gives are written to their connections at the end of the loop's next turn. What
-    follows a commit (dispatching to consume queues, held pulls) takes longer, so it comes two turns later.
+    The answers of one turn are written to their connections at the end of the loop's next turn. The work that
+    follows a commit (dispatching to consume queues, held pulls) takes longer, so it starts two turns later.
     """
 
     def __init__(self, node: Node, notify: Callable[[int], None]) -> None:
@@ -112,7 +112,7 @@ class CommitNotifier:
         self._next: asyncio.Handle | None = None
 
     def schedule(self) -> None:
-        """Notifies soon, if there is anything new."""
+        """Notifies two turns later, if there is anything new."""
         if self._next is None and self._node.readable_index > self._notified_index:
             loop = asyncio.get_running_loop()
             self._next = loop.call_soon(self._wait, loop)
@@ -145,8 +145,8 @@ class EventLog:
         self._last: Event | None = None
 
     def report(self, event: Event) -> None:
-        """An event equal to the one before it is logged at DEBUG: a minority repeats its pre-votes every
-        second.
+        """An event equal to the one before it is logged at DEBUG: a node without a majority repeats its
+        pre-votes every second.
         """
         level = logging.INFO
         if event == self._last:
@@ -282,6 +282,7 @@ class DLedgerServer:
         self._commit_notifier.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._transport.stop()
+        # After a failed write the content of the disk is unknown, so there is nothing to record about it.
         if not self._has_failed:
             await self._maintenance.save_checkpoint()
         await self._writer.stop()
@@ -321,9 +322,9 @@ class DLedgerServer:
         """Member -> the address at which it serves clients, as it said when it connected."""
         return self._transport.client_addresses
 
-    def is_undisputed(self) -> bool:
+    def has_lease(self) -> bool:
         """Whether this node leads and no other node can have been elected meanwhile."""
-        return self._node.is_undisputed(self._now_ms())
+        return self._node.has_lease(self._now_ms())
 
     def is_connected(self, peer: str) -> bool:
         return self._transport.is_connected(peer)
@@ -391,6 +392,7 @@ class DLedgerServer:
         term_max = min(self._node.term + TERM_STEP_MAX, NUMBER_MAX)
         for message in messages:
             refuse_impossible(message, term_max)
+        # Only collected: one turn handles all messages that arrived, with one write and one sync.
         if self._is_running:
             self._inbox += [(sender, message) for message in messages]
             self._schedule_turn()
@@ -413,8 +415,8 @@ class DLedgerServer:
     # -- one turn ------------------------------------------------------------------------------------------
 
     def _schedule_turn(self) -> None:
-        """At most one turn is scheduled, and none by the part of a turn that collects input: the turn itself
-        handles what comes in there.
+        """At most one turn is scheduled. The part of a turn that collects input schedules none: that same
+        turn handles what comes in there.
         """
         if self._turn_handle is None and self._is_running and not self._is_in_turn:
             self._turn_handle = asyncio.get_running_loop().call_soon(self._turn)
@@ -443,7 +445,7 @@ class DLedgerServer:
             else:
                 self._carry_out(output)
             self._commit_notifier.schedule()
-            # Otherwise the end of the write is noticed by the next turn, whatever brings that.
+            # If nothing waits for the write, the next turn sees its end, whatever starts that turn.
             if writer.is_busy and node.waits_for_disk:
                 writer.await_end()
         except Exception as error:  # noqa: BLE001 (the one top loop: a broken invariant stops the node)
@@ -456,6 +458,7 @@ class DLedgerServer:
         inbox, self._inbox = self._inbox, []
         for sender, message in inbox:
             if isinstance(message, AppendRequest):
+                # Before the core sees it: what the core accepts is in the log, and the leader counts it.
                 try:
                     self._store.verify_range(message.entries)
                 except CorruptRangeError as error:
@@ -465,7 +468,7 @@ class DLedgerServer:
                 self._repairer.on_message(sender, message)
                 continue
             self._node.receive(sender, message, now_ms)
-            # Before the next message: the store compares the position of its entries with the log's end.
+            # Applied before the next message: the store compares its entries' position with the log's end.
             for operation in self._node.take_log_ops():
                 self._apply(operation)
             self._append_term_start()
@@ -496,7 +499,8 @@ class DLedgerServer:
         try:
             on_done(completion.code)
         except Exception:
-            logger.exception("[%s] the answer to append %d", self.config.self_id, completion.first_index)
+            self_id, first_index = self.config.self_id, completion.first_index
+            logger.exception("[%s] the callback of append %d failed", self_id, first_index)
 
     def _apply(self, operation: LogOp) -> None:
         match operation:
@@ -517,7 +521,7 @@ class DLedgerServer:
     def _on_persisted(self, batch: Batch) -> None:
         if not self._is_running:
             return
-        # Everything in the batch is durable now, so what was promised may be said (Raft Figure 2).
+        # The batch is durable now, so the messages that depend on it may leave (Raft Figure 2).
         if batch.after:
             self._transport.send_all(batch.after)
         if batch.writes is not None:

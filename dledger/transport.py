@@ -37,9 +37,9 @@ class TransportLimits:
 
     handshake_timeout_ms: a connection without a handshake by then is closed. handshake_bytes_max: a
     connection that sent more bytes than this without a handshake is closed. handshakes_max: connections
-    without a handshake yet; a further one closes the oldest. complaint_interval_ms: closed connections are
-    logged at most this often. unacknowledged_timeout_ms: a connection is aborted when the peer's machine
-    acknowledged nothing for so long.
+    without a handshake yet; a further one closes the oldest. closed_log_interval_ms: closed connections are
+    logged at most this often. unacknowledged_timeout_ms: TCP_USER_TIMEOUT, after which the kernel aborts a
+    connection whose bytes the peer's machine does not acknowledge.
     """
 
     frame_bytes_max: int = 32 * 1024 * 1024
@@ -49,7 +49,7 @@ class TransportLimits:
     handshake_timeout_ms: int = 3_000
     handshake_bytes_max: int = 64 * 1024
     handshakes_max: int = 256
-    complaint_interval_ms: int = 1_000
+    closed_log_interval_ms: int = 1_000
     unacknowledged_timeout_ms: int = 10_000
 
 
@@ -83,14 +83,14 @@ class Transport:
         self.client_addresses: dict[str, str] = {}
         self._listen = listen
         self._server: asyncio.Server | None = None
-        self._links = {peer: _Link(self, peer, address) for peer, address in self.peers.items()}
+        self._dialers = {peer: _Dialer(self, peer, address) for peer, address in self.peers.items()}
         self._inbound: dict[str, _Inbound] = {}
         self._encoded: Message | None = None
         self._frame: Sequence[bytes | memoryview] = ()
         self._open: dict[_Inbound, None] = {}
         self._unidentified: dict[_Inbound, None] = {}
-        self._complaints = 0
-        self._complained_s: float | None = None
+        self._closed_unlogged = 0
+        self._closed_logged_s: float | None = None
 
     async def start(self) -> None:
         """Listens and starts connecting. Raises OSError when the address can't be bound."""
@@ -99,13 +99,13 @@ class Transport:
         self._server = await listening(
             lambda: loop.create_server(lambda: _Inbound(self), host, port), host, port
         )
-        for link in self._links.values():
-            link.start()
+        for dialer in self._dialers.values():
+            dialer.start()
 
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
-        await asyncio.gather(*(link.stop() for link in self._links.values()))
+        await asyncio.gather(*(dialer.stop() for dialer in self._dialers.values()))
         for inbound in list(self._open):
             inbound.close()
 
@@ -115,12 +115,12 @@ class Transport:
         """
         if message is not self._encoded:
             self._encoded, self._frame = message, encode_frame(message)
-        self._links[peer].connection.send(self._frame)
+        self._dialers[peer].connection.send(self._frame)
 
     def flush(self) -> None:
         """Writes what `send` queued: one write for each peer."""
-        for link in self._links.values():
-            link.connection.flush()
+        for dialer in self._dialers.values():
+            dialer.connection.flush()
         self._encoded, self._frame = None, ()
 
     def send_all(self, envelopes: Iterable[Envelope]) -> None:
@@ -131,11 +131,11 @@ class Transport:
 
     def direct_ack(self, envelope: Envelope) -> DirectAck | None:
         """Prepares this message to be sent by the writer thread; None when the event loop has to send it."""
-        return self._links[envelope.to].connection.direct_ack(envelope.message)
+        return self._dialers[envelope.to].connection.direct_ack(envelope.message)
 
     def is_connected(self, peer: str) -> bool:
         """Whether messages can reach the peer now."""
-        return self._links[peer].connection.is_open
+        return self._dialers[peer].connection.is_open
 
     def opened(self, inbound: "_Inbound") -> None:
         """A new connection, not identified yet. Their number is bounded, and the newest are kept: a member
@@ -168,19 +168,19 @@ class Transport:
             del self._inbound[peer]
             self.sink.on_peer_disconnected(peer)
 
-    def complain(self, name: str, reason: str) -> None:
+    def log_closed(self, name: str, reason: str) -> None:
         """Logs why a connection is closed, at a bounded rate: anyone can open connections."""
         now_s = asyncio.get_running_loop().time()
-        interval_s = self.limits.complaint_interval_ms / 1000
-        if self._complained_s is not None and now_s - self._complained_s < interval_s:
-            self._complaints += 1
+        interval_s = self.limits.closed_log_interval_ms / 1000
+        if self._closed_logged_s is not None and now_s - self._closed_logged_s < interval_s:
+            self._closed_unlogged += 1
             return
-        more = f" ({self._complaints} more since the last logged one)" if self._complaints else ""
+        more = f" ({self._closed_unlogged} more since the last logged one)" if self._closed_unlogged else ""
         logger.warning("closing the replication connection of %s: %s%s", name, reason, more)
-        self._complained_s, self._complaints = now_s, 0
+        self._closed_logged_s, self._closed_unlogged = now_s, 0
 
     def refusal(self, hello: Hello) -> str | None:
-        """Why the peer of this handshake is refused; None when it is accepted."""
+        """The reason to refuse the peer of this handshake; None when it is accepted."""
         if hello.version != PROTOCOL_VERSION:
             return f"speaks replication protocol {hello.version}, this node {PROTOCOL_VERSION}"
         if hello.group != self.hello.group:
@@ -190,7 +190,7 @@ class Transport:
         return None
 
 
-def give_up_unacknowledged(fd: int, timeout_ms: int) -> None:
+def set_tcp_user_timeout(fd: int, timeout_ms: int) -> None:
     """Makes the kernel end a connection whose other machine is gone (tcp(7), TCP_USER_TIMEOUT; Linux).
 
     By default the kernel retransmits for a quarter of an hour, with pauses of up to two minutes: a peer that
@@ -201,10 +201,8 @@ def give_up_unacknowledged(fd: int, timeout_ms: int) -> None:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
 
 
-class _Link:
-    """Keeps a connection to one peer: connects again until it is stopped, with a new
-    `_Outbound` each time.
-    """
+class _Dialer:
+    """Keeps a connection to one peer: each attempt to connect has a new `_Outbound`, until it is stopped."""
 
     def __init__(self, owner: Transport, peer: str, address: Address) -> None:
         self._owner = owner
@@ -232,7 +230,7 @@ class _Link:
             except OSError:  # TimeoutError is one; a peer that is down is ordinary
                 pass
             except Exception as error:  # noqa: BLE001 (whatever a loop raises there: the next attempt follows)
-                self._owner.complain(self._peer, f"dialling it failed: {error!r}")
+                self._owner.log_closed(self._peer, f"connecting to it failed: {error!r}")
             finally:
                 # A time-out may come after `connection_made`, and uvloop then calls no `connection_lost`.
                 connection.drop()
@@ -274,7 +272,7 @@ class _Outbound(asyncio.Protocol):
 
     def _begin(self, transport: asyncio.Transport) -> None:
         if not is_usable_transport(transport):
-            self.drop()  # the peer is down; `_Link` connects again
+            self.drop()  # the peer is down; `_Dialer` connects again
             return
         transport.writelines(encode_frame(self._owner.hello))
         transport.set_write_buffer_limits(high=0)  # a push leaves at once, whatever else the turn does
@@ -282,10 +280,12 @@ class _Outbound(asyncio.Protocol):
         with contextlib.suppress(OSError):  # without a descriptor the writer thread sends nothing
             self._fd = None if connected is None else os.dup(connected.fileno())
         if self._fd is not None:
-            give_up_unacknowledged(self._fd, self._owner.limits.unacknowledged_timeout_ms)
+            set_tcp_user_timeout(self._fd, self._owner.limits.unacknowledged_timeout_ms)
 
     def eof_received(self) -> None:
-        """The peer reads no more: an ordinary close would wait for it to receive what is unsent."""
+        """The peer has closed its side. `drop` aborts: an ordinary close would wait until the peer received
+        the unsent bytes.
+        """
         self.drop()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -308,13 +308,14 @@ class _Outbound(asyncio.Protocol):
                 transport.abort()
 
     def _fail(self, error: Exception) -> None:
-        self._owner.complain(self._peer, f"it cannot be written to: {error!r}")
+        self._owner.log_closed(self._peer, f"it cannot be written to: {error!r}")
         self.drop()
 
     def send(self, buffers: Sequence[bytes | memoryview]) -> None:
         if not self.is_open:
             return
         size = sum(map(len, buffers))
+        # A peer that does not read must not fill this node's memory; the core sends again after a time-out.
         if self._unsent_bytes() + self._outbox_bytes + size > self._owner.limits.unsent_bytes_max:
             return
         self._outbox.extend(buffers)
@@ -323,7 +324,7 @@ class _Outbound(asyncio.Protocol):
     def flush(self) -> None:
         if not self._outbox:
             return
-        self._end_direct_ack()
+        self._end_direct_ack()  # two writers would interleave their frames
         outbox, self._outbox, self._outbox_bytes = self._outbox, [], 0
         self._write(outbox)
 
@@ -331,8 +332,9 @@ class _Outbound(asyncio.Protocol):
         """A DirectAck, if the loop has nothing unsent on this connection: frames must not overtake each
         other.
 
-        The thread has a descriptor of its own, so that a number that the system has given to another
-        connection meanwhile is never written to. `flush` ends it before the loop writes again.
+        The thread writes to a duplicate of the descriptor: when the loop closes the connection, the system
+        may reuse the original's number for another one. `flush` ends the DirectAck before the loop writes
+        again.
         """
         if self._outbox or self._unsent_bytes() or self._fd is None or not self.is_open:
             return None
@@ -420,7 +422,7 @@ class _Inbound(asyncio.Protocol):
 
     def refuse(self, reason: str) -> None:
         """Closes it, and logs why."""
-        self._owner.complain(self.peer or self._address, reason)
+        self._owner.log_closed(self.peer or self._address, reason)
         self._cancel_deadline()
         self.close()
 

@@ -32,7 +32,7 @@ from telemetry.histogram import COUNTS, SIZES, Histogram, observe_all
 
 
 class WriteMetrics:
-    """How long the writes of one log take, and how much each brings to the disk. Failed writes are not
+    """How long the writes of one log take, and how many entries and bytes each has. Failed writes are not
     counted.
     """
 
@@ -209,12 +209,12 @@ class DiskWriter:
         """The log's end, index and position, that the last batch wrote."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-writer")
         self._next_batch = Batch()
-        self._native = NativeWriter.make(self._stepped)
+        self._native = NativeWriter.make(self._steps_done)
         self._direct_ack_for = direct_ack
         self._direct_ack: DirectAck | None = None
         self._batch: Batch | None = None
         self._busy: asyncio.Future[None] | None = None
-        self._visits = 0
+        self._python_jobs = 0
         self._waiters: list[asyncio.Future[None]] = []
         self._failed = False
 
@@ -224,20 +224,20 @@ class DiskWriter:
         return self._batch is not None
 
     def gather(self, output: Output) -> None:
-        """Adds to the next batch. The log's bytes are fetched from the store only when the batch starts, so
-        that one batch has everything that arrived until then.
+        """Adds to the next batch. The log's bytes are read from the store only when the batch starts, so that
+        one batch has everything that arrived until then.
         """
         if output.hard_state is not None:
             self._next_batch.hard_state = output.hard_state
         for envelope in output.send_after_persist:
-            self._promise(envelope)
+            self._add_message(envelope)
         if output.is_healed:
             self._next_batch.is_healed, self._next_batch.commit_index = True, output.commit_index
 
-    def _promise(self, envelope: Envelope) -> None:
+    def _add_message(self, envelope: Envelope) -> None:
         """An acknowledgement covers all entries before it: of several in a row only the last one is sent."""
         after = self._next_batch.after
-        if after and _is_covered_by(after[-1], envelope):
+        if after and _is_superseded_by(after[-1], envelope):
             after[-1] = envelope
         else:
             after.append(envelope)
@@ -271,8 +271,9 @@ class DiskWriter:
 
     def _submit_steps(self, batch: Batch) -> bool:
         """Hands an ordinary batch to the native thread; False when the Python thread has to carry it out."""
-        # `_visits`: `run` has work for the Python thread. Two threads must not write at the same time.
-        if self._native is None or self._visits or batch.hard_state is not None or batch.is_healed:
+        # While `run` has work for the Python thread, batches go there too: two threads must not write at the
+        # same time.
+        if self._native is None or self._python_jobs or batch.hard_state is not None or batch.is_healed:
             return False
         steps = self._store.steps_of(batch.writes, self._is_synced)
         if steps is None:
@@ -281,6 +282,7 @@ class DiskWriter:
         self._direct_ack = direct_ack
         if direct_ack is not None:
             # The frame is sent right after the last sync, not before: it says that the disk has the entries.
+            # A bare descriptor is a sync; the sync mark behind it is not needed for the acknowledgement.
             syncs = [place for place, step in enumerate(steps) if type(step) is int]
             steps.insert(syncs[-1] + 1 if syncs else len(steps), (direct_ack.fd, direct_ack.frame))
         self._native.submit(steps)
@@ -304,11 +306,11 @@ class DiskWriter:
             self._native.poll()
 
     def await_end(self) -> None:
-        """Something waits for the current batch: its end wakes the loop."""
+        """Has the end of the current batch wake the loop, because something waits for it."""
         if self._native is not None:
             self._native.await_end()
 
-    def _stepped(self, error: OSError | None) -> None:
+    def _steps_done(self, error: OSError | None) -> None:
         batch = self._batch
         assert batch is not None, "a job without a batch"
         assert self._native is not None
@@ -316,9 +318,10 @@ class DiskWriter:
         failure: BaseException | None = error
         direct_ack, self._direct_ack = self._direct_ack, None
         try:
-            self._store.stepped(batch.writes, self._is_synced, error)
+            self._store.steps_done(batch.writes, self._is_synced, error)
         except Exception as broken:  # noqa: BLE001 (as in _finish, which reports it)
             failure = broken
+        # Before the next batch can start: `run` waits here for its turn on the files.
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -355,6 +358,7 @@ class DiskWriter:
             self._finish(batch, future.exception())
 
     def _finish(self, batch: Batch, failure: BaseException | None) -> None:
+        """Event loop: the end of a batch, whichever thread carried it out."""
         self._batch = None
         try:
             if failure is not None:
@@ -377,20 +381,20 @@ class DiskWriter:
     async def run(self, work: Callable[[], Result]) -> Result:
         """Runs work on the Python writer thread, after the current batch. Raises what work raises."""
         # Counted before the native thread's job ends, so that no further job starts there before the work.
-        self._visits += 1
+        self._python_jobs += 1
         try:
             await self._native_end()
         except BaseException:
-            self._visits -= 1
+            self._python_jobs -= 1
             raise
         visit = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        visit.add_done_callback(self._visit_ended)
+        visit.add_done_callback(self._python_job_ended)
         # The thread can't be interrupted: a caller that is cancelled stops waiting, but the work is completed
-        # and `_visits` counts it until then.
+        # and `_python_jobs` counts it until then.
         return await asyncio.shield(visit)
 
-    def _visit_ended(self, _visit: "asyncio.Future[Any]") -> None:
-        self._visits -= 1
+    def _python_job_ended(self, _visit: "asyncio.Future[Any]") -> None:
+        self._python_jobs -= 1
 
     async def _native_end(self) -> None:
         while self._native is not None and self._native.is_busy:
@@ -400,7 +404,7 @@ class DiskWriter:
             await waiter
 
     async def stop(self) -> None:
-        """Waits for the current batch; nothing is accepted after it."""
+        """Waits for the current batch; no further batch starts."""
         self._failed = True
         await self._native_end()
         if self._native is not None:
@@ -411,7 +415,7 @@ class DiskWriter:
         self._thread.shutdown(wait=True)
 
 
-def _is_covered_by(earlier: Envelope, later: Envelope) -> bool:
+def _is_superseded_by(earlier: Envelope, later: Envelope) -> bool:
     """Whether both acknowledge pushes of the same leader in one term, and the later one
     covers the earlier.
     """

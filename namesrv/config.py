@@ -98,7 +98,7 @@ class KvConfig:
         """
         is_new = self.get(namespace, key) is None
         if is_new and sum(map(len, self._table.values())) >= self._items_max:
-            raise KvConfigError(f"the table holds {self._items_max} items, the bound")
+            raise KvConfigError(f"the table is full: {self._items_max} items")
         self._change({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})
 
     def delete(self, namespace: str, key: str) -> None:
@@ -127,7 +127,7 @@ def _load(path: Path) -> dict[str, dict[str, str]]:
         table: dict[str, dict[str, Any]] = orjson.loads(data)["configTable"]
         return {str(n): {str(k): str(v) for k, v in items.items()} for n, items in table.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise KvConfigError(f"{path} holds no table of namespaces: {error!r}") from None
+        raise KvConfigError(f"{path} is not a table of namespaces: {error!r}") from None
 
 
 def _save(path: Path, data: bytes) -> None:
@@ -164,7 +164,7 @@ class ConfigProcessor:
         router.register(RequestCode.GET_NAMESRV_CONFIG, self.show_config)
 
     def put(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """100."""
+        """100 PUT_KV_CONFIG."""
         header = KvItemRequestHeader.parse(request.ext_fields)
         try:
             self._kv_config.put(header.namespace, header.key, header.value)
@@ -173,7 +173,7 @@ class ConfigProcessor:
         return success_response(request)
 
     def get(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """101."""
+        """101 GET_KV_CONFIG."""
         header = KvKeyRequestHeader.parse(request.ext_fields)
         value = self._kv_config.get(header.namespace, header.key)
         if value is None:
@@ -182,7 +182,7 @@ class ConfigProcessor:
         return success_response(request, {"value": value})
 
     def delete(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """102."""
+        """102 DELETE_KV_CONFIG."""
         header = KvKeyRequestHeader.parse(request.ext_fields)
         try:
             self._kv_config.delete(header.namespace, header.key)
@@ -191,7 +191,7 @@ class ConfigProcessor:
         return success_response(request)
 
     def namespace(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """219."""
+        """219 GET_KVLIST_BY_NAMESPACE."""
         namespace = KvNamespaceRequestHeader.parse(request.ext_fields).namespace
         items = self._kv_config.namespace(namespace)
         if items is None:
@@ -200,7 +200,7 @@ class ConfigProcessor:
         return success_response(request, body=orjson.dumps({"table": dict(items)}))
 
     def update_config(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """318: the two switches can be turned; every other name is refused, and then nothing changes."""
+        """318 UPDATE_NAMESRV_CONFIG: changes the two switches. With any other name nothing changes."""
         try:
             changes = parse_properties_text(request.body)
         except PropertiesTextError as error:
@@ -215,7 +215,7 @@ class ConfigProcessor:
         return success_response(request)
 
     def show_config(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """319."""
+        """319 GET_NAMESRV_CONFIG."""
         values = {
             "bindAddress": self._config.host,
             "listenPort": str(self._config.port),

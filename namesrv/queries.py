@@ -44,7 +44,7 @@ class QueryProcessor:
         router.register(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, self.unit_sub_not_unit_topics)
 
     def route(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """105."""
+        """105 GET_ROUTEINFO_BY_TOPIC."""
         topic = TopicRequestHeader.parse(request.ext_fields).topic
         route = self._tables.route(topic)
         if route is None:
@@ -56,33 +56,33 @@ class QueryProcessor:
         return success_response(request, body=format_topic_route(route))
 
     def cluster_info(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """106."""
+        """106 GET_BROKER_CLUSTER_INFO."""
         return success_response(request, body=format_cluster_info(self._tables.cluster_info()))
 
     def wipe_write_perm(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """205."""
+        """205 WIPE_WRITE_PERM_OF_BROKER."""
         header = BrokerNameRequestHeader.parse(request.ext_fields)
         count = self._tables.set_writable(header.broker_name, is_writable=False)
         return success_response(request, {"wipeTopicCount": str(count)})
 
     def add_write_perm(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """327."""
+        """327 ADD_WRITE_PERM_OF_BROKER."""
         header = BrokerNameRequestHeader.parse(request.ext_fields)
         count = self._tables.set_writable(header.broker_name, is_writable=True)
         return success_response(request, {"addTopicCount": str(count)})
 
     def all_topics(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """206."""
+        """206 GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
         return _topic_list(request, self._tables.topics())
 
     def delete_topic(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """216."""
+        """216 DELETE_TOPIC_IN_NAMESRV."""
         header = DeleteTopicRequestHeader.parse(request.ext_fields)
         self._tables.delete_topic(header.topic, header.cluster_name or None)
         return success_response(request)
 
     def register_topic(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """217: the body is a route."""
+        """217 REGISTER_TOPIC_IN_NAMESRV: the body is a route."""
         topic = TopicRequestHeader.parse(request.ext_fields).topic
         try:
             route = parse_topic_route(request.body)
@@ -92,26 +92,28 @@ class QueryProcessor:
         return success_response(request)
 
     def topics_of_cluster(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """224."""
+        """224 GET_TOPICS_BY_CLUSTER."""
         cluster = ClusterRequestHeader.parse(request.ext_fields).cluster
         return _topic_list(request, self._tables.topics_of_cluster(cluster))
 
     def system_topics(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """304: cluster and broker names, which are topics too, and a broker that knows the other ones."""
+        """304 GET_SYSTEM_TOPIC_LIST_FROM_NS: cluster and broker names, which are topics too, and a broker
+        with the other ones.
+        """
         info = self._tables.cluster_info()
         addrs = [addr for broker in info.brokers.values() for addr in broker.broker_addrs.values()]
         return _topic_list(request, [*info.clusters, *info.brokers], addrs[0] if addrs else None)
 
     def unit_topics(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """311."""
+        """311 GET_UNIT_TOPIC_LIST."""
         return _topic_list(request, self._tables.topics_with_flags(UNIT_FLAG))
 
     def unit_sub_topics(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """312."""
+        """312 GET_HAS_UNIT_SUB_TOPIC_LIST."""
         return _topic_list(request, self._tables.topics_with_flags(UNIT_SUB_FLAG))
 
     def unit_sub_not_unit_topics(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """313."""
+        """313 GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST."""
         return _topic_list(request, self._tables.topics_with_flags(UNIT_SUB_FLAG, UNIT_FLAG))
 
 

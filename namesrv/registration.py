@@ -213,7 +213,7 @@ class BrokerProcessor:
         router.register(RequestCode.GET_BROKER_MEMBER_GROUP, self.members)
 
     def register_broker(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """103: add the node; answer with its master and the ordered topics."""
+        """103 REGISTER_BROKER: add the node; answer with its master and the ordered topics."""
         registration = self._read_registration(request)
         try:
             result = self._tables.register(registration, self._clock_ms(), connection.connection_id)
@@ -231,14 +231,14 @@ class BrokerProcessor:
         return success_response(request, ext, body)
 
     def unregister_broker(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """104."""
+        """104 UNREGISTER_BROKER."""
         header = BrokerIdentityRequestHeader.parse(request.ext_fields)
         if self._tables.unregister(header.broker_addr):
             _log.info("broker %s %s unregistered", header.broker_name, header.broker_addr)
         return success_response(request)
 
     def query_data_version(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """322: has the broker's version changed? If not, asking counts as registering."""
+        """322 QUERY_DATA_VERSION: has the broker's version changed? If not, asking counts as registering."""
         header = BrokerIdentityRequestHeader.parse(request.ext_fields)
         try:
             asked = parse_data_version(request.body)
@@ -251,13 +251,13 @@ class BrokerProcessor:
         return success_response(request, ext, known.to_json() if known is not None else b"")
 
     def heartbeat(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """904."""
+        """904 BROKER_HEARTBEAT."""
         header = BrokerHeartbeatRequestHeader.parse(request.ext_fields)
         self._tables.refresh(header.broker_addr, self._clock_ms())
         return success_response(request)
 
     def members(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """901: one broker's nodes by id; no nodes for an unknown broker."""
+        """901 GET_BROKER_MEMBER_GROUP: one broker's nodes by id; no nodes for an unknown broker."""
         header = BrokerMemberGroupRequestHeader.parse(request.ext_fields)
         broker = self._tables.members(header.broker_name)
         addrs = dict(sorted(broker.broker_addrs.items())) if broker is not None else {}

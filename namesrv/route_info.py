@@ -1,10 +1,10 @@
-"""The name server's tables (`RouteInfoManager` of RocketMQ): which brokers live where, and who has which
-topic.
+"""The name server's tables (`RouteInfoManager` of RocketMQ): the addresses of brokers, and the topics of
+each.
 
 Pure: time and connections come as numbers. Three tables, one rule each:
 
-* a broker node lives as long as it registers and its connection stays; with its last node a broker's topics
-  go;
+* a broker node stays as long as it registers and its connection is open; with its last node a broker's
+  topics are removed;
 * one address has one broker id; the newest registration of an address or id wins, but for id 0,
   which a node of a lower `state_version` (a leader of an earlier term) cannot replace;
 * topics come from id 0 only, and no registration deletes any.

@@ -94,9 +94,9 @@ def _read(path: Path) -> dict[str, str]:
     except ValueError:
         found = None  # the error's own words would quote the file
     if found is None or not found.keys() <= VARIABLES.keys():
-        raise AclError(f"{path} is no TOML file with {', '.join(VARIABLES)} and nothing else.") from None
+        raise AclError(f"{path} is not a TOML file with {', '.join(VARIABLES)} and nothing else.") from None
     if not all(isinstance(value, str) and value for value in found.values()):
-        raise AclError(f"{path} has a value that is no text.")
+        raise AclError(f"{path} has a value that is not a string.")
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise AclError(f"{path} holds a secret and can be used by others: chmod 600 it.")
+        raise AclError(f"{path} has a secret and is readable by other users: chmod 600 it.")
     return found

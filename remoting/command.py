@@ -316,7 +316,7 @@ def _encode_binary(command: RemotingCommand) -> bytes:
     try:
         fixed = _binary_fixed.pack(command.code, language, command.version, command.opaque, command.flag)
     except struct.error:
-        raise CommandError(f"code {int(command.code)} has no place in a binary header") from None
+        raise CommandError(f"code {int(command.code)} does not fit into a binary header") from None
     parts = (fixed, _binary_length.pack(len(remark)), remark, _binary_length.pack(len(fields)), fields)
     return b"".join(parts)
 

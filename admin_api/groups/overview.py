@@ -67,7 +67,7 @@ class ConsumerGroupItem(Schema):
     pop_in_flight: int | None = Field(description="popped, and neither acknowledged nor given up")
 
 
-CACHE_S: Final = 10.0
+REFRESH_S: Final = 10.0
 """How old settings and lag may be. Of 5,000 groups they cost a broker some 0.15 s: 2 % of a core."""
 STOCK_LAGS_S: Final = 15.0
 """The same for the lag on stock brokers, which read a record for each queue."""
@@ -131,7 +131,7 @@ class GroupOverview:
         self._directory = directory
         self._groups = GroupSource(gateway)
         self._offsets = OffsetSource(gateway)
-        self._cached = Cached(self._read, CACHE_S, now_s)
+        self._cached = Cached(self._read, REFRESH_S, now_s)
         self._stock_lags = Cached(self._read_stock_lags, STOCK_LAGS_S, now_s)
 
     async def current(self, *, with_stock_lags: bool = False) -> Overview:

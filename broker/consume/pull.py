@@ -220,9 +220,7 @@ class PullMessageProcessor:
                 next_id = self._advice.after(result.body, self._state.groups.get(header.consumer_group))
             return _response(pull.request, ResponseCode.SUCCESS, result, next_id)
         # A leader that was cut off does not know what others have shown since.
-        is_final = (
-            self._log.is_writable() and self._log.shows_all_committed() and self._readiness.is_undisputed()
-        )
+        is_final = self._log.is_writable() and self._log.shows_all_committed() and self._readiness.has_lease()
         if deadline_ms is not None and self._waits_on(pull, result, deadline_ms):
             return None
         code = _code(result, offset, is_final)

@@ -132,7 +132,7 @@ ELECTION_WAIT_MS = 700
 """Java's and C++'s clients wait 1 s for their locks, and close the connection, held pulls and all, when they
 get no answer.
 """
-LOOK_INTERVAL_S = 0.02
+POLL_INTERVAL_S = 0.02
 """Until a leader has heard from its majority again; it does with every heartbeat."""
 EXPIRY_INTERVAL_S = 10.0
 _NOT_IN_THE_LOG = (
@@ -185,7 +185,7 @@ class LockProcessor:
         """41: answers the queues that are the client's now. During an election the request is held for a
         moment.
         """
-        if self._leads and self._readiness.is_undisputed():
+        if self._leads and self._readiness.has_lease():
             return self._lock(request)
         return self._wait_and_lock(request)
 
@@ -237,12 +237,12 @@ class LockProcessor:
     async def _wait_and_lock(self, request: RemotingCommand) -> RemotingCommand | None:
         end_ms = self._now_ms() + ELECTION_WAIT_MS
         while await self._readiness.wait(max(0, end_ms - self._now_ms())):
-            if self._leads and self._readiness.is_undisputed():
+            if self._leads and self._readiness.has_lease():
                 result = self._lock(request)
                 return result if isinstance(result, RemotingCommand) else await result
             if self._now_ms() >= end_ms:
                 break
-            await asyncio.sleep(LOOK_INTERVAL_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
         answer = await self._ask_leader(request)
         if answer is None:
             raise self._readiness.refusal()

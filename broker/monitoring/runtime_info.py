@@ -95,7 +95,7 @@ def percentile(bounds: Sequence[float], cumulative: Sequence[int], share: float)
     return low
 
 
-LOOK_INTERVAL_S: Final = 60.0
+POLL_INTERVAL_S: Final = 60.0
 """How late the turn of a day may be noticed."""
 
 
@@ -128,7 +128,7 @@ class DayTotals:
 
     def _on_timer(self) -> None:
         self.check_day()
-        self._timer = asyncio.get_running_loop().call_later(LOOK_INTERVAL_S, self._on_timer)
+        self._timer = asyncio.get_running_loop().call_later(POLL_INTERVAL_S, self._on_timer)
 
     def _today(self) -> date:
         return datetime.fromtimestamp(self._clock_ms() / 1000).astimezone().date()

@@ -254,7 +254,7 @@ class ReplicatedState(LogMachine):
         self._saved_index = -1
         self._is_changed = False
         self._keeper = BaseKeeper(log, lambda: self._tables.deleted_at)
-        self._is_held_back = False
+        self._is_suspended = False
         self.saved_covered_index = -1
         """Index of the last entry covered by the newest checkpoint that this node's snapshot file records;
         -1: none.
@@ -497,26 +497,26 @@ class ReplicatedState(LogMachine):
         """The log begins after the last entry that this state covers: load the state from a checkpoint in the
         log, then apply the entries after it.
         """
-        if not self._is_held_back:
+        if not self._is_suspended:
             logger.warning(
                 "the log begins with entry %d, the state is that of entry %d: waiting for a checkpoint",
                 self._log.begin_index,
                 self.applied_index,
             )
-            self._is_held_back = True
-            self._log.hold_back(True)
+            self._is_suspended = True
+            self._log.suspend_writes(True)
         snapshot = self._keeper.find(batch)
         if snapshot is None:
             return
-        self._log.give_again(self.apply, snapshot.applied_index + 1)
+        self._log.redeliver_from(self.apply, snapshot.applied_index + 1)
         self._tables.load_json(snapshot.tables)
         self._apply_settings(self._tables.settings)
         self.on_replaced()
         self._keeper.begin_behind(snapshot)
         logger.info("the state is taken from the checkpoint of entry %d", snapshot.applied_index)
         self.applied_index = snapshot.applied_index
-        self._is_changed, self._is_held_back = True, False
-        self._log.hold_back(False)
+        self._is_changed, self._is_suspended = True, False
+        self._log.suspend_writes(False)
         for callback in self._topic_callbacks:
             callback()
 

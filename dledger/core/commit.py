@@ -1,4 +1,4 @@
-"""QuorumAckChecker: up to which index a majority holds the leader's log, and which appends wait for that.
+"""QuorumAckChecker: the commit index of a leader, and the appends that wait for it.
 
 A watermark is the last index up to which one member's *disk* is known to hold the leader's log of this term
 (Raft's matchIndex; DLedger's peerWaterMarksByTerm). Appends that wait are accounted by range, never by entry:
@@ -60,8 +60,8 @@ class PendingAppends:
         self.entries = 0
 
     def has_room(self, count: int) -> bool:
-        """Otherwise the leader answers LEADER_PENDING_FULL and appends nothing: while no majority answers,
-        this is what bounds the leader's memory.
+        """Whether `count` more entries may wait. If not, the leader answers LEADER_PENDING_FULL and appends
+        nothing: this bounds the leader's memory while no majority answers.
         """
         return self.entries + count <= self._entries_max
 

@@ -47,11 +47,11 @@ class Config:
     push_bytes_max: int = 1 * _MIB
     """Bytes of one push, unless its first entry alone is larger (maxBatchPushSize)."""
     small_pushes_max: int = 1_000
-    """With this many unacknowledged pushes to a peer, the next entries are collected until they are no small
-    push any more, or an acknowledgement arrives. Two keep a peer's disk busy with few pushes.
+    """With this many unacknowledged pushes to a peer, the next entries are collected until they have
+    small_push_bytes, or an acknowledgement arrives. A value of 2 keeps a peer's disk busy with few pushes.
     """
     small_push_bytes: int = 64 * 1024
-    """Fewer bytes are a small push."""
+    """A push of fewer bytes counts as small."""
     pending_appends_max: int = 10_000
     """Uncommitted entries of waiting callers; beyond it a leader answers LEADER_PENDING_FULL."""
     wait_ack_timeout_ms: int = 2_500
@@ -62,11 +62,11 @@ class Config:
     """Bytes of these pushes; beyond it PUSH_REQUEST_IS_FULL."""
 
     catch_up_lag_bytes: int = 16 * _MIB
-    """A peer to which more bytes than this are still to be pushed, and that no quorum needs, gets only the
-    capacity that producers leave free.
+    """A peer that is further behind than this, and that no quorum needs, gets only the capacity that
+    producers leave free.
     """
     catch_up_bytes_per_s_min: int = 20 * _MIB
-    """But never less than this."""
+    """The least that such a peer gets, however busy the leader is: it must catch up some time."""
     throttle_bytes_per_s: int | None = None
     """A fixed quota instead (peerPushQuota), for a peer that is throttle_lag_bytes behind; None: no quota."""
     throttle_lag_bytes: int = 300 * _MIB

@@ -76,15 +76,15 @@ def next_step(log: EpochCache, response: CompareResponse) -> CompareAt | Truncat
 
 
 def _step_down(log: EpochCache, response: CompareResponse) -> CompareAt | TruncateAt:
-    """The last entry that can still match, by the epochs of both logs: each round skips a whole term.
-
-    Raft 5.3 describes this optimization for nextIndex; the epochs are those of KIP-101.
+    """Compare next with the last entry that can still match, by the epochs of both logs: each round skips a
+    whole term. Raft 5.3 describes this optimization for nextIndex; the epochs are those of KIP-101.
     """
     index = response.conflict_index
     if response.conflict_term != UNKNOWN_TERM:
         if log.term_at(index) == response.conflict_term:
             return TruncateAt(index + 1, False, "its last common entry is known")
         index, _ = log.last_not_above(index, response.conflict_term)
+    # Always below the last one asked about, so that the comparison ends (Raft 5.3: "decrements nextIndex").
     index = min(index, response.compare_index - 1)
     is_known = index >= log.begin_index or (index == log.begin_index - 1 and log.prev_term != UNKNOWN_TERM)
     if not is_known or index < response.begin_index - 1:
@@ -156,30 +156,30 @@ class EntryDispatcher:
         self._truncate: TruncateRequest | None = None
         self._request_sent_ms = LONG_AGO_MS
         self._is_refused = False
-        self._has_no_room = False
+        self._is_peer_full = False
         self._pending: deque[Push] = deque()
         self._pending_bytes = 0
         self._pace = Pace(peer, config, catch_up, self._lag_bytes, outbox)
         self._damaged_until_ms: int | None = None
-        self._last_sent_ms = self._last_beat_ms = self._last_push_ms = self._last_answer_ms = LONG_AGO_MS
+        self._last_sent_ms = self._last_heartbeat_ms = self._last_push_ms = self._last_answer_ms = LONG_AGO_MS
 
     # -- sending -------------------------------------------------------------------------------------------
 
-    def pump(self, now_ms: int, commit_index: int, is_spare: bool = False) -> None:
-        """Sends all that is due now. `is_spare`: enough other peers keep up for a quorum."""
-        self._pace.is_spare = is_spare
+    def pump(self, now_ms: int, commit_index: int, is_optional: bool = False) -> None:
+        """Sends all that is due now. `is_optional`: enough other peers keep up for a quorum."""
+        self._pace.is_optional = is_optional
         if self.is_settled and now_ms < self.deadline_ms():
             return
         if self.state is PushState.APPEND:
             self._push(now_ms, commit_index)
         if self.state is not PushState.APPEND:
-            self._ask(now_ms, commit_index)
-        if self._beat_due_ms() <= now_ms:
-            self._beat(now_ms, commit_index)
+            self._send_request(now_ms, commit_index)
+        if self._heartbeat_due_ms() <= now_ms:
+            self._send_heartbeat(now_ms, commit_index)
 
     def deadline_ms(self) -> int:
         """When `pump` has something to do again, unless an answer or an append comes first."""
-        due_ms = self._beat_due_ms()
+        due_ms = self._heartbeat_due_ms()
         if self.state is not PushState.APPEND:
             return min(due_ms, self._request_sent_ms + self._config.compare_timeout_ms)
         if self._damaged_until_ms is not None:
@@ -192,18 +192,19 @@ class EntryDispatcher:
         self._outbox.send_now(self.peer, message)
         self._last_sent_ms = now_ms
 
-    def _beat_due_ms(self) -> int:
+    def _heartbeat_due_ms(self) -> int:
         """One interval after the last message to the peer; or after the last heartbeat, if the peer is
         silent.
 
         Answers to pushes wait for the peer's disk, a heartbeat is answered at once: without heartbeats
         between pushes, check-quorum would take a peer with a slow disk for a dead one.
         """
-        heard_or_beat_ms = max(self._last_answer_ms, self._last_beat_ms)
-        return min(self._last_sent_ms, heard_or_beat_ms) + self._config.heartbeat_interval_ms
+        # The earlier of both: pushes to a silent peer do not replace its heartbeats.
+        heard_or_sent_ms = max(self._last_answer_ms, self._last_heartbeat_ms)
+        return min(self._last_sent_ms, heard_or_sent_ms) + self._config.heartbeat_interval_ms
 
-    def _beat(self, now_ms: int, commit_index: int) -> None:
-        self._last_beat_ms = now_ms
+    def _send_heartbeat(self, now_ms: int, commit_index: int) -> None:
+        self._last_heartbeat_ms = now_ms
         is_idle = self.state is PushState.APPEND and not self._pending
         if is_idle and now_ms - self._last_push_ms >= self._config.commit_interval_ms:
             self._last_push_ms = now_ms
@@ -213,6 +214,7 @@ class EntryDispatcher:
 
     def _push(self, now_ms: int, commit_index: int) -> None:
         oldest_index = self._pending[0].first_index if self._pending else self.next_index
+        # Raft 7: entries that log compaction removed can't be sent. COMPARE then leads to a reset.
         if oldest_index < self._log.begin_index:
             self._compare_again("the entries it needs were removed")
             return
@@ -222,7 +224,7 @@ class EntryDispatcher:
             self._push_due(now_ms, commit_index)
         except DamagedEntryError as error:
             if error.first_index > commit_index:
-                raise  # not committed: perhaps no other node has it, and this one must not go on leading
+                raise  # not committed: perhaps no other node has it, and this node must stop leading
             self._damaged_until_ms = now_ms + self._config.push_timeout_ms
             self._outbox.report(EntryDamaged(error.first_index, error.last_index, error.reason))
 
@@ -236,11 +238,11 @@ class EntryDispatcher:
         self._pace.update_lag()
 
     def _may_push(self, now_ms: int) -> bool:
-        """The bounds on what is under way to this peer (etcd: Inflights). They limit what a peer that does
-        not answer costs in memory, and how much is sent in vain when its connection breaks.
+        """The bounds on unacknowledged pushes to this peer (etcd: Inflights). They limit the memory that a
+        silent peer costs, and the bytes that are sent again when its connection breaks.
         """
         config, pushes = self._config, len(self._pending)
-        if self._has_no_room or pushes >= config.pending_pushes_max:
+        if self._is_peer_full or pushes >= config.pending_pushes_max:
             return False
         if self._pending_bytes >= config.pending_push_bytes_max:
             return False
@@ -272,7 +274,8 @@ class EntryDispatcher:
             return
         late = self._pending[0]
         push = self._send_entries(late.first_index, late.last_index, now_ms, commit_index)
-        self._pending.popleft()  # after the read, which may raise: then the old push is still the one pending
+        self._pending.popleft()  # after the read, which may raise: then the old push must still be pending
+        # What can be read may be shorter now, as before a damaged entry; the rest stays pending.
         rest_bytes = 0
         if push.last_index < late.last_index:
             rest_bytes = max(0, late.size_bytes - push.size_bytes)
@@ -281,15 +284,17 @@ class EntryDispatcher:
         self._pending_bytes += push.size_bytes + rest_bytes - late.size_bytes
         self._outbox.report(PushRepeated(self.peer, push.first_index, push.last_index))
 
-    def _ask(self, now_ms: int, commit_index: int) -> None:
+    def _send_request(self, now_ms: int, commit_index: int) -> None:
         """Sends this state's COMPARE or TRUNCATE, again after a time-out. One is under way at a time."""
         if now_ms - self._request_sent_ms < self._config.compare_timeout_ms:
             return
-        self._request_sent_ms = self._last_beat_ms = now_ms
+        self._request_sent_ms = self._last_heartbeat_ms = now_ms
         self._is_refused = False
         if self._truncate is not None:
+            # The commit index of now: the peer may commit by it as soon as it has truncated.
             self._send(replace(self._truncate, commit_index=commit_index), now_ms)
             return
+        # Retention removed the entry, so its term is unknown: begin at the end of the log again.
         if self._compare_index < self._log.begin_index - 1:
             self._compare_index = self._log.end_index
         compare_term = self._log.term_at(self._compare_index)
@@ -302,10 +307,10 @@ class EntryDispatcher:
         self._last_answer_ms = now_ms
 
     def on_heartbeat_response(self, response: HeartbeatResponse, now_ms: int) -> None:
-        """Finds a lost request before its time-out, and a peer that lost entries.
+        """Detects a lost request before its time-out, and a peer that lost entries.
 
-        The peer answers heartbeats but not the request: the request may be lost, and is sent again. The
-        peer's log ends before what it acknowledged: it lost entries, and is compared again.
+        A peer that answers heartbeats but not COMPARE or TRUNCATE may not have got it: it is sent again. A
+        peer whose log ends before what it acknowledged lost entries: the logs are compared again.
         """
         if self.state is not PushState.APPEND:
             is_late = now_ms - self._request_sent_ms >= self._config.heartbeat_interval_ms
@@ -322,6 +327,7 @@ class EntryDispatcher:
             self._outbox.report(PushRefused(self.peer, response.first_index, response.code))
             if response.code is ResponseCode.PUSH_REQUEST_IS_FULL:
                 self._retract(response.first_index)
+        # At or below match_index it is the late answer to a push that succeeded later.
         elif self.state is PushState.APPEND and response.first_index > self.match_index:
             self._compare_again(f"INCONSISTENT_STATE at {response.first_index}")
 
@@ -335,24 +341,27 @@ class EntryDispatcher:
             push = self._pending.pop()
             self._pending_bytes -= push.size_bytes
             self.next_index = push.first_index
-            self._has_no_room = True
+            self._is_peer_full = True
 
     def _acknowledged(self, last_index: int) -> None:
+        # Before COMPARE has found a match, an acknowledgement may be of a log that the peer has lost since.
         if self.state is not PushState.APPEND or last_index <= self.match_index:
             return
         assert last_index <= self._log.end_index, (
             f"{self.peer} acknowledges {last_index}, the log ends at {self._log.end_index}"
         )
         self.match_index = last_index
-        self._has_no_room = False
+        self._is_peer_full = False
         self.next_index = max(self.next_index, last_index + 1)
         while self._pending and self._pending[0].last_index <= last_index:
             self._pending_bytes -= self._pending.popleft().size_bytes
+        # A push that was acknowledged in part is repeated, if need be, without that part.
         if self._pending and self._pending[0].first_index <= last_index:
             self._pending[0].first_index = last_index + 1
 
     def on_compare_response(self, response: CompareResponse) -> None:
         """EntryDispatcher.doCompare: finds the last entry that both logs have, and so the next state."""
+        # The answer to an earlier round is about an entry that was compared already.
         if self.state is not PushState.COMPARE or response.compare_index != self._compare_index:
             return
         if is_prefix(self._log, response):
@@ -384,8 +393,8 @@ class EntryDispatcher:
         self._compare_again(reason)
 
     def invalidate_match(self) -> None:
-        """The peer may have lost entries that it acknowledged: until COMPARE shows what it has, it counts for
-        no quorum. This is the only case in which matchIndex goes back within a term.
+        """The peer may have lost entries that it acknowledged: it does not count for a quorum until COMPARE
+        shows what its disk has. This is the only case in which matchIndex goes back within a term.
         """
         self.match_index, self.is_matched = NO_INDEX, False
         self._compare_again("it lost entries or its vote")
@@ -402,7 +411,7 @@ class EntryDispatcher:
         self._compare_index = self._log.end_index
         self._request_sent_ms = LONG_AGO_MS
         self._truncate = None
-        self._has_no_room = False
+        self._is_peer_full = False
         self._pending.clear()
         self._pending_bytes = 0
         self._change_state(PushState.COMPARE, self._compare_index, reason)
@@ -448,12 +457,12 @@ class EntryDispatcher:
 
     @property
     def keeps_up(self) -> bool:
-        """New entries are pushed to it at once, so that commits can count on it."""
+        """Whether new entries are pushed to it at once, so that commits can rely on it."""
         return self.state is PushState.APPEND and not self._pace.is_far_behind
 
     @property
     def is_settled(self) -> bool:
-        """All of the log was pushed to it, and the unacknowledged part can still be pushed again."""
+        """Whether all of the log was pushed to it, and the unacknowledged part can still be pushed again."""
         log, pending = self._log, self._pending
         if self.state is not PushState.APPEND or self.next_index <= log.end_index:
             return False

@@ -1,13 +1,14 @@
-"""How much a leader may push to one peer now: all that is there, what producers leave free, or a fixed quota.
+"""How much a leader may push to one peer now: everything, the capacity that producers leave free, or a fixed
+quota.
 
-A peer that keeps up gets every entry at once. One that is far behind, while a quorum does without it, is
-caught up with the capacity that the producers leave free (`CatchUp`), or, where `peerPushQuota` is set, with
-so many bytes a second (`Throttle`, DLedger's Quota).
+A peer that keeps up gets every entry at once. A peer that is far behind, and that no quorum needs, catches up
+with the capacity that the producers leave free (`CatchUp`), or, where `peerPushQuota` is set, with that many
+bytes a second (`Throttle`, DLedger's Quota).
 
-`CatchUp` follows LEDBAT (RFC 6817; the pauses are LEDBAT++'s): how long callers wait for their commits shows
-how busy the leader, its disk and the peers are, whatever of them is short. While callers wait hardly longer
-than they do when no peer is caught up, the rate grows; when they wait longer, it falls. Now and then catching
-up pauses, and what callers wait in the pause is what later waits are compared with.
+`CatchUp` follows LEDBAT (RFC 6817; the pauses are from LEDBAT++). The time that callers wait for their
+commits shows how busy the leader, its disk and the peers are, whichever of them is the bottleneck. The rate
+grows while callers wait hardly longer than they do when no peer catches up; when they wait longer, it falls.
+Every few seconds catching up pauses; the waits during the pause are the base for the next comparisons.
 """
 
 from collections.abc import Callable
@@ -21,18 +22,25 @@ from dledger.core.types import LONG_AGO_MS
 WINDOW_MS = 100
 """The rate is adapted at the end of each window."""
 PAUSE_MS = 200
+"""Long enough for whole windows in which nothing of the catching up is under way any more."""
 WINDOWS_BETWEEN_PAUSES = 50
+"""So catching up pauses about every 5 s."""
 WAIT_RATIO = 1.15
-"""Callers may wait this many times as long as in a pause, and SLACK_MS."""
+"""Callers may wait this many times as long as in a pause, plus SLACK_MS."""
 SLACK_MS = 0.5
+"""For waits so short that the clock's milliseconds would decide."""
 GROWTH = 1.5
+"""The rate's factor in a window in which callers do not wait too long."""
 SHRINKING_MIN = 0.5
+"""The least factor in one window: one slow commit must not stop the catching up."""
 BASE_WEIGHT = 0.5
-"""What the newest quiet window counts for in the wait that others are compared with."""
+"""The weight of the newest quiet window in the average wait that others are compared with."""
 BYTES_PER_S_MAX = 1 << 32
+"""More than any disk or network carries: the rate must not grow without bound while it limits nothing."""
 BURST_MS = 20
-"""So much time's bytes leave at once at most."""
+"""The bytes of this much time may be sent at once: longer bursts would delay producers."""
 UNDER_WAY_MS = 100
+"""The bytes of this much time may be unacknowledged: see `under_way_bytes_max`."""
 
 
 class CatchUp:
@@ -52,7 +60,7 @@ class CatchUp:
         self._filled_ms = LONG_AGO_MS
 
     def waited(self, wait_ms: int) -> None:
-        """A caller's append was committed after so long."""
+        """A caller's append was committed after `wait_ms`."""
         self._waits_ms += wait_ms
         self._waits += 1
 
@@ -65,13 +73,13 @@ class CatchUp:
         if oldest_wait_ms is not None and oldest_wait_ms > WINDOW_MS:
             wait_ms = max(wait_ms or 0, oldest_wait_ms)
         if self._spent_bytes == 0:
-            self._learn(wait_ms)
+            self._update_base(wait_ms)
         else:
             self._adapt(wait_ms, now_ms)
         self._window_end_ms = now_ms + WINDOW_MS
         self._waits_ms = self._waits = self._spent_bytes = 0
 
-    def _learn(self, wait_ms: float | None) -> None:
+    def _update_base(self, wait_ms: float | None) -> None:
         """A quiet window, in which no peer was caught up: its waits are the base that others are compared
         with.
         """
@@ -114,14 +122,14 @@ class CatchUp:
 
     @property
     def under_way_bytes_max(self) -> float:
-        """Unacknowledged bytes allowed to one peer: it must come to rest within a pause, or the pause would
-        measure the catching up itself.
+        """Unacknowledged bytes allowed to one peer: they must be acknowledged early in a pause, or the pause
+        would measure the catching up itself.
         """
         return self.bytes_per_s * UNDER_WAY_MS / 1000
 
     def sent(self, size_bytes: int, *, is_bounded: bool) -> None:
-        """Accounts for bytes pushed to a peer that is behind. `is_bounded`: the rate applies to them; bytes
-        that a quorum needs are pushed without asking, and are not paid for later.
+        """Accounts for bytes pushed to a peer that is far behind. `is_bounded`: the rate applies to them.
+        Bytes that a quorum needs are pushed at any rate, and do not reduce what may be pushed later.
         """
         self._spent_bytes += size_bytes
         if is_bounded:
@@ -169,7 +177,7 @@ class Pace:
         self, peer: str, config: Config, catch_up: CatchUp, lag_bytes: Callable[[], int], outbox: Outbox
     ) -> None:
         self.is_far_behind = False
-        self.is_spare = False
+        self.is_optional = False
         """Enough other members keep up for a quorum: no commit waits for this peer."""
         self.waits_until_ms: int | None = None
         """When more may be pushed, if `may_push` refused for now."""
@@ -190,7 +198,7 @@ class Pace:
         self.waits_until_ms = None
         if self._throttle is not None:
             self.waits_until_ms = self._over_quota_until_ms(self._throttle, now_ms)
-        elif self.is_far_behind and self.is_spare:
+        elif self.is_far_behind and self.is_optional:
             if pending_bytes > self._catch_up.under_way_bytes_max:
                 return False
             self.waits_until_ms = self._catch_up.blocked_until_ms(now_ms)
@@ -198,8 +206,8 @@ class Pace:
 
     @property
     def is_throttled(self) -> bool:
-        """Whether the peer gets less than all that is there for it, now or until its next quota."""
-        is_paced = self._throttle is None and self.is_far_behind and self.is_spare
+        """Whether the peer gets less than all entries that it lacks, now or until its next quota."""
+        is_paced = self._throttle is None and self.is_far_behind and self.is_optional
         return is_paced or self.waits_until_ms is not None
 
     def pushed(self, size_bytes: int, now_ms: int) -> None:
@@ -207,10 +215,10 @@ class Pace:
         if self._throttle is not None:
             self._throttle.sample(size_bytes, now_ms)
         elif self.is_far_behind:
-            self._catch_up.sent(size_bytes, is_bounded=self.is_spare)
+            self._catch_up.sent(size_bytes, is_bounded=self.is_optional)
 
     def update_lag(self) -> None:
-        """Judges how far behind the peer is, once everything was pushed that may be pushed now."""
+        """Determines whether the peer is far behind, once everything was pushed that may be pushed now."""
         self.is_far_behind = self._lag_bytes() >= self._config.catch_up_lag_bytes
 
     def _over_quota_until_ms(self, throttle: Throttle, now_ms: int) -> int | None:

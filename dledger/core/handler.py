@@ -1,7 +1,7 @@
 """EntryHandler: the follower's side of replication.
 
 A push is appended only where it continues this log: its first entry is the next one, and the entry before it
-has the term that the leader says (Raft 5.3, the consistency check of AppendEntries). Then the whole log is a
+has the term that the push names (Raft 5.3, the consistency check of AppendEntries). Then the whole log is a
 prefix of the leader's.
 
 DLedger has two queues: COMPARE, TRUNCATE and COMMIT go first, APPENDs wait in a map by first index until
@@ -106,16 +106,17 @@ class EntryHandler:
         if entries.first_index > self._log.end_index + 1:
             self._keep_waiting(leader, request, now_ms)
             return
-        self._append_or_judge(leader, request)
+        self._append_or_check(leader, request)
+        # Pushes that arrived before this one may continue the log now.
         while self._waiting and (kept := self._waiting.pop(self._log.end_index + 1, None)) is not None:
             self._waiting_bytes -= len(kept.request.entries.data)
-            self._append_or_judge(kept.leader, kept.request)
+            self._append_or_check(kept.leader, kept.request)
 
-    def _append_or_judge(self, leader: str, request: AppendRequest) -> None:
+    def _append_or_check(self, leader: str, request: AppendRequest) -> None:
         """A push that begins at the log's end, or before it."""
         log, entries = self._log, request.entries
         if entries.first_index <= log.end_index:
-            self._judge_behind(leader, request)
+            self._check_overlap(leader, request)
         elif not self._continues(request) or not self._fits(leader, entries):
             self._answer_now(leader, request, ResponseCode.INCONSISTENT_STATE)
         else:
@@ -136,8 +137,8 @@ class EntryHandler:
         return request.prev_term == log.last_term
 
     def _fits(self, leader: str, entries: EntryRange) -> bool:
-        """Whether the entries name the position at which this log ends. Otherwise the store could not append
-        them: a leader with another file size, or a broken one, must not stop this node.
+        """Whether the entries' headers name the position at which this log ends. If not, the store cannot
+        append them: a leader with another file size, or a faulty one, must not stop this node.
         """
         operations = self._outbox.log_ops
         last = operations[-1] if operations else None
@@ -148,12 +149,11 @@ class EntryHandler:
             self._outbox.report(PushMisplaced(leader, entries.first_index, entries.last_index))
         return fits
 
-    def _judge_behind(self, leader: str, request: AppendRequest) -> None:
-        """A push of entries that are here already, if they are the same: the acknowledgement may have been
-        lost.
+    def _check_overlap(self, leader: str, request: AppendRequest) -> None:
+        """A push whose first entry this log has already: acknowledged if the entries are the same, since the
+        first acknowledgement may be lost (Raft 5.3: repeated AppendEntries have no effect).
 
-        Both ends of the overlap have the push's term, and terms never fall: then all of it is equal (Log
-        Matching).
+        If both ends of the overlap have the push's term, all of it is equal: terms never fall (Log Matching).
         """
         log, entries = self._log, request.entries
         last_index = min(entries.last_index, log.end_index)
@@ -190,6 +190,7 @@ class EntryHandler:
         )
 
     def _keep_waiting(self, leader: str, request: AppendRequest, now_ms: int) -> None:
+        # Both bounds limit the memory that a leader can make this node use by pushes beyond the log's end.
         entries = request.entries
         if entries.first_index in self._waiting:
             self._answer_now(leader, request, ResponseCode.REPEATED_PUSH)
@@ -224,10 +225,11 @@ class EntryHandler:
         end_index = self._log.end_index
         for first_index in sorted(index for index in self._waiting if index <= end_index):
             behind = self._pop_waiting(first_index)
-            self._judge_behind(behind.leader, behind.request)
+            self._check_overlap(behind.leader, behind.request)
         late_ms = now_ms - self._config.push_timeout_ms
         late = [index for index, waiting in self._waiting.items() if waiting.arrived_ms <= late_ms]
         if late:
+            # INCONSISTENT_STATE makes the leader compare again, so one answer is enough for all late pushes.
             first_index = min(late)
             in_vain = self._pop_waiting(first_index)
             self._outbox.report(PushWaitedInVain(first_index, end_index))
@@ -241,11 +243,12 @@ class EntryHandler:
     # -- COMPARE and TRUNCATE ------------------------------------------------------------------------------
 
     def _on_compare(self, leader: str, request: CompareRequest) -> None:
-        """Whether the leader's entry is here. The answer waits for the disk, since the leader counts a match
-        as stored.
+        """Answers whether this log has the leader's entry. The answer waits for the disk, since the leader
+        counts a match as stored.
         """
         self._clear_waiting()
         log = self._log
+        # An entry that retention removed can't be compared. Up to verified_index it was the leader's.
         is_here = request.compare_index <= log.end_index and (
             log.term_at(request.compare_index) == request.compare_term
             if request.compare_index >= log.begin_index
@@ -271,8 +274,9 @@ class EntryHandler:
     def _on_truncate(self, leader: str, request: TruncateRequest, commit_index: int) -> None:
         """Drops entries, if the request names this very log, and never below the commit index.
 
-        A committed entry is on a majority, so a sound leader has it (Raft 5.4.3, Leader Completeness); a
-        leader that lacks it has lost a disk that the group counted on, and must not spread the loss.
+        A committed entry is on a majority, so every leader has it (Raft 5.4.3, Leader Completeness). A leader
+        without it belongs to a group that lost a disk with acknowledged entries; obeying it would delete
+        another copy.
         """
         self._clear_waiting()
         log = self._log
@@ -289,8 +293,8 @@ class EntryHandler:
         )
 
     def _is_meant(self, request: TruncateRequest) -> bool:
-        """Whether this log still ends as it did in its answer to COMPARE. Two logs with the same last entry
-        are the same log, so a late or repeated request can't drop entries that were pushed meanwhile.
+        """Whether this log still ends as it did in its answer to COMPARE. Logs with the same last entry are
+        the same (Log Matching), so a late or repeated request can't drop entries that were pushed meanwhile.
         """
         log = self._log
         is_possible = (
@@ -317,6 +321,7 @@ class EntryHandler:
             self._outbox.report(LogTruncated(index, log.end_index))
             self._outbox.log_ops.append(TruncateFrom(index))
             log.truncate_from(index)
+        # The leader's COMPARE found the entry before `index` equal, or the log begins there.
         self.verified_index = index - 1
 
     def check_invariants(self, commit_index: int) -> None:

@@ -44,6 +44,7 @@ class Leadership:
         self._quorum = config.quorum
         self._log = log
         self._outbox = outbox
+        # As if all had answered now: check-quorum gives the peers one time-out to answer a new leader.
         self._contact_ms = dict.fromkeys(config.others, now_ms)
         self._has_answered: set[str] = set()
         self._impaired: set[str] = set()
@@ -51,6 +52,7 @@ class Leadership:
         self.transferee: str | None = None
         self._transfer_deadline_ms = 0
         self._is_take_sent = False
+        # The shortest interval after which anything new can become due: for `deadline_min_ms`.
         self._interval_min_ms = min(
             *(config.heartbeat_interval_ms, config.push_timeout_ms, config.wait_ack_timeout_ms),
             *(config.election_timeout_max_ms, config.preferred_check_interval_ms),
@@ -86,8 +88,8 @@ class Leadership:
         return proposal
 
     def is_passed_by_others(self, persisted_index: int) -> bool:
-        """Whether commits may wait for the leader's own disk: only then does its next sync need to be
-        noticed.
+        """Whether a commit may depend on the leader's own disk: only then must the end of its sync wake the
+        event loop.
         """
         marks = [dispatcher.watermark for dispatcher in self.dispatchers.values()]
         return not marks or max(marks) > persisted_index
@@ -118,7 +120,7 @@ class Leadership:
     # -- answers -------------------------------------------------------------------------------------------
 
     def on_response(self, peer: str, response: PeerResponse, now_ms: int) -> None:
-        """An answer in this term. Each counts as contact for check-quorum, whatever it says."""
+        """An answer in this term. Each answer counts as contact for check-quorum, whatever its code."""
         self._contact_ms[peer] = now_ms
         self._has_answered.add(peer)
         dispatcher = self.dispatchers[peer]
@@ -136,7 +138,9 @@ class Leadership:
             dispatcher.on_truncate_response(response)
 
     def _is_possible(self, response: PeerResponse) -> bool:
-        """A sound peer never acknowledges more than this log has. A broken one must not stop the leader."""
+        """Whether the numbers are possible: a peer acknowledges no more than this log has. A faulty peer must
+        not stop the leader.
+        """
         if isinstance(response, AppendResponse):
             return response.last_index <= self._log.end_index
         if isinstance(response, CompareResponse):
@@ -169,9 +173,9 @@ class Leadership:
         holders = 1  # this node itself
         for dispatcher in self.dispatchers.values():
             holders += dispatcher.keeps_up
-        is_spare = holders >= self._quorum
+        is_optional = holders >= self._quorum
         for dispatcher in self.dispatchers.values():
-            dispatcher.pump(now_ms, commit_index, is_spare)
+            dispatcher.pump(now_ms, commit_index, is_optional)
         self._push_cache.clear()
         if self.transferee is None or self._is_take_sent:
             return
@@ -211,12 +215,13 @@ class Leadership:
             return NEVER_DUE_MS
         return quorum_index(self._contact_ms.values(), needed) + self._config.election_timeout_max_ms
 
-    def is_undisputed(self, now_ms: int) -> bool:
-        """Whether a majority holds to this leader's lease, so that no other node can lead yet (thesis 6.4.1).
+    def has_lease(self, now_ms: int) -> bool:
+        """Whether a majority grants this leader its lease, so that no other node can be leader yet (thesis
+        6.4.1).
 
-        A voter's lease began when the leader's message arrived, before its answer did: half of the lease is
-        left for the way of the answer. During a transfer there is none, since the transferee's election
-        ignores it.
+        A voter's lease begins when it gets the leader's message, and the leader sees only the answer, which
+        arrives later. So the leader counts only half of the lease. There is no lease during a transfer, since
+        the transferee's election ignores it.
         """
         lost_at_ms = self.quorum_lost_at_ms()
         answered_ms = lost_at_ms - self._config.election_timeout_max_ms
@@ -271,6 +276,7 @@ class Leadership:
         if preferred is None or not self._has_preference or now_ms < self._next_preferred_check_ms:
             return
         self._next_preferred_check_ms = now_ms + self._config.preferred_check_interval_ms
+        # A transfer to a node that is down would only refuse appends until it times out.
         is_live = (
             preferred in self._has_answered
             and now_ms - self._contact_ms[preferred] < self._config.election_timeout_min_ms
@@ -284,8 +290,9 @@ class Leadership:
             self.dispatchers[peer].restart(reason)
 
     def on_repair_request(self, peer: str, repair_id: int) -> None:
-        """The peer may have lost entries that it acknowledged: it counts for no quorum until COMPARE shows
-        what its disk has. Once for each impairment, since it asks repeatedly while it is filled again.
+        """The peer may have lost entries that it acknowledged: it does not count for a quorum until COMPARE
+        shows what its disk has. Once for each impairment, since the peer repeats its request while it gets
+        the entries again.
         """
         if self._repair_ids.get(peer) != repair_id:
             self._repair_ids[peer] = repair_id

@@ -263,7 +263,7 @@ class Node:
         if self.role is Role.FOLLOWER and peer == self.leader_id:
             self._timer.leader_disconnected(now_ms)
         if self._ballot is not None:
-            self._judge_ballot(self._ballot)
+            self._count_ballot(self._ballot)
 
     def transfer_leadership(self, transferee: str, now_ms: int) -> ResponseCode:
         """Begins to hand leadership over. SUCCESS means begun; the end is a role change or an event."""
@@ -272,9 +272,9 @@ class Node:
             return ResponseCode.NOT_LEADER
         return self._leadership.transfer(transferee, now_ms)
 
-    def is_undisputed(self, now_ms: int) -> bool:
+    def has_lease(self, now_ms: int) -> bool:
         """Whether this node leads, and no other node can have been elected meanwhile."""
-        return self._leadership is not None and self._leadership.is_undisputed(now_ms)
+        return self._leadership is not None and self._leadership.has_lease(now_ms)
 
     def log_begins_at(self, begin_index: int) -> None:
         """Retention removed the entries below begin_index, all of them committed (as
@@ -328,29 +328,33 @@ class Node:
         return self._leadership.deadline_ms() if self._leadership.is_ready else self._now_ms
 
     def take_log_ops(self) -> list[LogOp]:
-        """What a message has changed in the log so far, for a host that lays it out before the next one."""
+        """The changes of the log that the last message caused, for a host that applies them before it hands
+        in the next message.
+        """
         return self._outbox.take_log_ops()
 
     def take_output(self, now_ms: int) -> Output:
-        """Everything that must be done now. A leader pushes here: once for all appends of the turn."""
+        """Everything that the host must do now (etcd-raft: Ready). A leader pushes here: once for all appends
+        of the turn.
+        """
         self._now_ms = now_ms
         if self._leadership is not None and self._leadership.is_ready:
             self._leadership.pump(now_ms, self.commit_index)
         if self._repair is not None and not self._repair.is_over:
-            self._go_on_healing(self._repair)
+            self._continue_repair(self._repair)
         return self._outbox.take(self.commit_index)
 
     # -- messages ------------------------------------------------------------------------------------------
 
     def receive(self, sender: str, message: Message, now_ms: int) -> None:
-        """Handles a message of a peer, checked for types. One that does not fit is answered with a code or
-        ignored.
+        """Handles a message of a peer, which has been checked for types. A message that does not fit is
+        answered with a code or ignored.
         """
         self._now_ms = now_ms
         if sender not in self.config.others:
             self._ignore(sender, message, "not a peer")
             return
-        self._timer.peer_connected(sender)
+        self._timer.peer_connected(sender)  # it can be reached, so its vote may still come
         if isinstance(message, AppendResponse) and message.term == self.term:
             self._on_response(sender, message)  # by far the most frequent one
         elif isinstance(message, FetchMessage):
@@ -396,10 +400,10 @@ class Node:
                 return
             self._become_follower(self.term, sender, f"{sender} leads")
         self._timer.leader_heard(self._now_ms)
-        self._obey(sender, request)
+        self._handle_leader_request(sender, request)
         self._follow_commit(request.commit_index)
 
-    def _obey(self, leader: str, request: LeaderRequest) -> None:
+    def _handle_leader_request(self, leader: str, request: LeaderRequest) -> None:
         match request:
             case HeartbeatRequest() | CommitRequest():
                 self._outbox.send_now(leader, self._heartbeat_response())
@@ -411,14 +415,14 @@ class Node:
                 self._campaign(is_transfer=True, reason=f"{leader} hands over")
             case _:
                 self._handler.on_push(leader, request, self.commit_index, self._now_ms)
-                self._fit_to_log()
+                self._clamp_indexes()
 
     def _heartbeat_response(self) -> HeartbeatResponse:
         return HeartbeatResponse(self.term, self.end_index, not self.is_electable)
 
-    def _fit_to_log(self) -> None:
-        """After a truncation or a reset. What was dropped is no longer on the disk; a log that was reset
-        begins where the leader's does, and everything before that is committed.
+    def _clamp_indexes(self) -> None:
+        """After a truncation or a reset. Dropped entries no longer count as persisted; a log that was reset
+        begins where the leader's does, and the leader's retention removed only committed entries (Raft 7).
         """
         before_index = self.begin_index - 1
         self.persisted_index = max(min(self.persisted_index, self.end_index), before_index)
@@ -450,15 +454,14 @@ class Node:
         """Every member answers, impaired or not; the leader's answer says how much the
         peer must have again.
         """
-        # First the peer's watermark: the leader must not count, for a commit after this answer, what the peer
-        # lost.
+        # The peer's watermark is dropped first: no commit after this answer may rely on what the peer lost.
         if self._leadership is not None:
             self._leadership.on_repair_request(sender, request.repair_id)
         is_leader = self._leadership is not None
         response = RepairResponse(self.term, request.repair_id, is_leader, self.end_index)
         self._outbox.send_now(sender, response)
 
-    def _go_on_healing(self, repair: Repair) -> None:
+    def _continue_repair(self, repair: Repair) -> None:
         """Asks, and checks whether the node is healed."""
         repair.ask(self.term, self.leader_id, self._now_ms)
         held_index = min(self._handler.verified_index, self.persisted_index)
@@ -492,12 +495,12 @@ class Node:
             self._outbox.send_now(candidate, response)
             return
         if result is VoteResult.ACCEPT:
-            self._give_vote(candidate)
+            self._grant_vote(candidate)
         self._outbox.send_after_persist(candidate, response)
 
     def _voter(self) -> Voter:
-        """An impaired node of a group of two ignores its own log: what only this node
-        has is not committed.
+        """An impaired node of a group of two ignores its own log: an entry that only this node has is not
+        committed.
         """
         is_of_two = self._repair is not None and self._repair.may_vote
         return Voter(
@@ -509,8 +512,10 @@ class Node:
             self.is_impaired and not is_of_two,
         )
 
-    def _give_vote(self, candidate: str) -> None:
-        """Ends a round of this node's own, and gives the candidate a whole time-out to win (Raft 5.2)."""
+    def _grant_vote(self, candidate: str) -> None:
+        """Ends this node's own ballot, and waits a whole election time-out for the candidate (Raft 5.2:
+        granting a vote restarts the timer).
+        """
         if self.role is not Role.FOLLOWER:
             self._become_follower(self.term, None, f"votes for {candidate}")
         self._vote_for(candidate)
@@ -518,7 +523,7 @@ class Node:
 
     def _vote_for(self, candidate: str) -> None:
         if self.voted_for == candidate:
-            return
+            return  # the vote is durable, or will be before the answer leaves
         assert self.voted_for is None, f"term {self.term}: voted for {self.voted_for}, not {candidate}"
         self.voted_for = candidate
         self._outbox.hard_state = HardState(self.term, candidate)
@@ -527,9 +532,9 @@ class Node:
         ballot = self._ballot
         if ballot is not None and ballot.is_answered_by(response):
             ballot.count(peer, response.result is VoteResult.ACCEPT)
-            self._judge_ballot(ballot)
+            self._count_ballot(ballot)
 
-    def _judge_ballot(self, ballot: Ballot) -> None:
+    def _count_ballot(self, ballot: Ballot) -> None:
         if ballot.is_won:
             self._timer.round_won()
             if ballot.is_pre_vote:
@@ -544,13 +549,14 @@ class Node:
         if self.is_electable:
             self._start_election()
             return
+        # A node that must not become leader only stops following the old one.
         if self.role is not Role.FOLLOWER or self.leader_id is not None:
             self._become_follower(self.term, None, f"lost {self.leader_id}")
         self._timer.restart(self._now_ms)
 
     def _start_election(self) -> None:
-        """The election time-out. The pre-vote (thesis 9.6) asks whether an election could be won, in this
-        node's old term: if it can't, no other node is disturbed.
+        """The election time-out. The pre-vote (thesis 9.6) asks, in this node's old term, whether an election
+        could be won: a candidate that can't win does not raise the term of the others.
         """
         reason = f"lost {self.leader_id}" if self.leader_id else "no leader heard"
         ballot = Ballot(self.config, self.term + 1, is_pre_vote=True, is_transfer=False)
@@ -576,7 +582,7 @@ class Node:
         send = self._outbox.send_now if ballot.is_pre_vote else self._outbox.send_after_persist
         for peer in self.config.others:
             send(peer, request)
-        self._judge_ballot(ballot)
+        self._count_ballot(ballot)
 
     # -- role changes --------------------------------------------------------------------------------------
 
@@ -599,6 +605,7 @@ class Node:
             self.term, self.voted_for = term, None
             self._outbox.hard_state = HardState(term, None)
         self._ballot = None
+        # The lease belongs to the leader that was heard; the new one's begins with its first message.
         self._timer.end_lease()
         if leader_id is not None:
             self._timer.leader_changed()

@@ -73,10 +73,10 @@ class LogStore(LogReader, Protocol):
         """Loop thread, while the writer thread is idle: what `write` would do, as steps for a NativeWriter.
 
         None when `write` has to do it: it needs more than steps, or the files are not the operating system's.
-        When the steps are done, `stepped` is called.
+        When the steps are done, `steps_done` is called.
         """
 
-    def stepped(self, writes: Any, sync: bool, error: OSError | None) -> None:
+    def steps_done(self, writes: Any, sync: bool, error: OSError | None) -> None:
         """Loop thread: the steps are done, or with an error the node must stop."""
 
     def written(self, writes: Any) -> None:

@@ -1,8 +1,8 @@
-"""How a node that may have forgotten its promises comes to vote again. See docs/dledger.md, section 8.
+"""How a node that may have forgotten its promises regains its vote. See docs/dledger.md, section 8.
 
-Raft assumes that a server's persistent state survives (Figure 2); this is what happens when it does not
-(Alagappan et al., "Protocol-Aware Recovery for Consensus-Based Storage"; docs/decisions/voting.md). An
-impaired node asks every member for its state. It keeps again what it promised when
+Raft assumes that a server's persistent state survives (Figure 2). This module handles its loss (Alagappan et
+al., "Protocol-Aware Recovery for Consensus-Based Storage"; docs/decisions/voting.md). An impaired node asks
+every member for its state. It votes again when
 
 - its disk has all that the leader of its term had when it answered. Everything that was committed with the
   help of this node, or may still be, is in there; and
@@ -41,8 +41,9 @@ class Repair:
 
     @property
     def may_vote(self) -> bool:
-        """Only in a group of two: no majority exists without this node, and the other one has all that was
-        ever committed, since both had to store it. So its election is safe whatever this node has forgotten.
+        """Only in a group of two: no majority exists without this node, and the other one has everything that
+        was ever committed, since both had to store it. So a vote for the other one is safe, whatever this
+        node has forgotten.
         """
         return self._config.quorum == len(self._config.peers) and self.may_follow
 
@@ -72,8 +73,8 @@ class Repair:
         return not self.is_over and (self._target_term != term or not self.may_follow)
 
     def on_response(self, peer: str, response: RepairResponse, term: int) -> None:
-        """An answer; the node has adopted its term if that was higher. One with another repair_id answers an
-        earlier impairment, and does not count: the member's log may have changed since.
+        """An answer; the node has adopted its term if that was higher. An answer with another repair_id
+        belongs to an earlier impairment and does not count: the member's log may have changed since.
         """
         if response.repair_id != self.impairment.repair_id:
             return

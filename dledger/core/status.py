@@ -28,7 +28,8 @@ class PeerStatus:
     lag_bytes: int | None
     last_contact_ms_ago: int | None
     is_throttled: bool | None = None
-    """Whether it is far behind and gets less than all that is there, so that producers do not wait for that.
+    """Whether it is far behind and gets less than all entries that it lacks, so that producers do not have to
+    wait for its catching up.
     """
 
 

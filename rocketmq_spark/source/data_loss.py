@@ -151,7 +151,7 @@ class LossDetector:
         return kept.min_offset
 
 
-LOOK_PAUSE_S: Final = 5.0
+POLL_INTERVAL_S: Final = 5.0
 """Queues that were not found to be removed are not checked again before that."""
 _NO_QUEUE_CODES = (ResponseCode.SYSTEM_ERROR, ResponseCode.INVALID_PARAMETER)
 _NO_QUEUE_REMARK = "queueId["
@@ -233,7 +233,7 @@ class RemovalDetector:
                 queue: end for queue, end in again.items() if (end is None) == (refused[queue] is None)
             }
         self._asked = suspects - refused.keys()
-        self._ask_again_s = time.monotonic() + LOOK_PAUSE_S
+        self._ask_again_s = time.monotonic() + POLL_INTERVAL_S
         return refused
 
     def _refused_now(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int | None]:

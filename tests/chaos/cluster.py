@@ -1,4 +1,4 @@
-"""A cluster of real processes in which everybody speaks through proxies: node to node, node to name server,
+"""A cluster of real processes that are connected through proxies: node to node, node to name server,
 and clients to node.
 
 A node tells the world an address of its own of the loopback network (`127.0.0.11` for n0), where its proxy
@@ -33,7 +33,7 @@ from tests.integration.client_runs import ROOT
 from tests.integration.cluster import REPLICATION_PORT_OFFSET, free_ports
 
 T = TypeVar("T")
-LOOK_INTERVAL_S = 0.02
+POLL_INTERVAL_S = 0.02
 START_LIMIT_S = 40.0
 STOP_LIMIT_S = 20.0
 STATUS_LIMIT_S = 1.0
@@ -46,7 +46,7 @@ async def eventually(
     what: str,
     probe: Callable[[], Awaitable[T | None]],
     limit_s: float,
-    interval_s: float = LOOK_INTERVAL_S,
+    interval_s: float = POLL_INTERVAL_S,
 ) -> T:
     """Call `probe` till it gives something true. Raises AssertionError with the last value at the limit."""
     end_s = time.monotonic() + limit_s
@@ -219,7 +219,7 @@ class ChaosCluster:
             process.send_signal(signal.SIGTERM)
         end_s = time.monotonic() + STOP_LIMIT_S
         while time.monotonic() < end_s and any(process.poll() is None for process in running):
-            await asyncio.sleep(LOOK_INTERVAL_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
         for process in running:
             if process.poll() is None:
                 process.kill()
@@ -236,7 +236,7 @@ class ChaosCluster:
         await self.wait_ended(node_id)
 
     async def wait_ended(self, node_id: str, limit_s: float = STOP_LIMIT_S) -> int:
-        """The exit code of a node that ends by itself, or was told to."""
+        """The exit code of a node that stopped by itself or by a signal."""
         process = self.nodes[node_id].process
         assert process is not None
 
@@ -365,7 +365,7 @@ class ChaosCluster:
         await eventually(f"{node_id} leads", leads, limit_s, 0.2)
 
     async def transfer(self, to: str) -> bool:
-        """Ask the leader to hand over. False when nobody leads or it refuses."""
+        """Request a transfer of leadership. False when there is no leader, or when it refuses."""
         leader = await self.leader()
         if leader is None:
             return False

@@ -100,7 +100,7 @@ def files_of(node: ChaosNode, kind: str) -> list[Path]:
 
 
 def files_of_no_kind(node: ChaosNode) -> list[Path]:
-    """What the node keeps and nobody damages."""
+    """The node's files that no test damages."""
     known = {path for pattern in (*KINDS.values(), *UNREAD) for path in node.folder.glob(pattern)}
     return sorted(path for path in node.store_root.rglob("*") if path.is_file() and path not in known)
 

@@ -36,7 +36,7 @@ def majority(run: Run, rng: random.Random) -> list[str]:
 
 async def isolate(run: Run, rng: random.Random, lasts_s: float) -> None:
     node, with_clients = await victim(run, rng), rng.random() < 0.5
-    run.note(f"{node} is cut off from {'everybody' if with_clients else 'the other nodes'}")
+    run.note(f"{node} is cut off from {'all nodes and clients' if with_clients else 'the other nodes'}")
     run.network.isolate(node, with_clients=with_clients)
     await asyncio.sleep(lasts_s)
     run.mend_network(is_reset=rng.random() < 0.5)
@@ -100,7 +100,7 @@ async def bad_links(run: Run, rng: random.Random, lasts_s: float) -> None:
         ]
     )
     node = await victim(run, rng) if rng.random() < 0.5 else None
-    run.note(f"{node or 'everybody'} has links of {quality}")
+    run.note(f"{node or 'every node'} has links of {quality}")
     run.network.set_quality(run.network.between_nodes() if node is None else run.network.of(node), quality)
     await asyncio.sleep(lasts_s)
     run.mend_network()
@@ -157,7 +157,7 @@ async def pause(run: Run, rng: random.Random, lasts_s: float) -> None:
 
 
 async def hammer(run: Run, rng: random.Random, lasts_s: float) -> None:
-    """Whoever leads stands still for a moment, again and again."""
+    """The current leader is stopped for a moment, again and again."""
     run.note("hammer time for every leader")
     for _ in range(max(1, int(lasts_s / 0.6))):
         node = run.cluster.nodes[await victim(run, rng)]

@@ -57,7 +57,7 @@ class Network:
                 link.cut()
 
     def isolate(self, node: str, *, with_clients: bool = False) -> None:
-        """Cut the node from the other nodes; with its clients, from everybody."""
+        """Cut the node off from the other nodes, and if `with_clients` is set from the clients too."""
         links = self.of(node) if with_clients else self.between_nodes()
         for link in links:
             if node in (link.source, link.target):

@@ -18,7 +18,7 @@ from tests.histories.stock_clients import polls_of, sends_of
 from tests.integration.client_runs import Driver, java_driver, python_driver, read_report
 from tests.integration.messages import Sample
 
-LOOK_S = 0.5
+REFRESH_S = 0.5
 START_LIMIT_S = 90.0
 CONSUMED_LIMIT_S = 120.0
 STOP_LIMIT_S = 30.0
@@ -81,13 +81,13 @@ class StockClients:
             assert client.producer.poll() is None, (folder / "sends.log").read_text(errors="replace")[-2000:]
             return len(client.succeeded()) >= 20
 
-        await eventually(f"the {name} producer works", sends, START_LIMIT_S, LOOK_S)
+        await eventually(f"the {name} producer works", sends, START_LIMIT_S, REFRESH_S)
         client.consumer = driver.start(consume, client.consumed)
 
         async def consumes() -> bool:
             return len(client.received()) >= 20
 
-        await eventually(f"the {name} consumer works", consumes, START_LIMIT_S, LOOK_S)
+        await eventually(f"the {name} consumer works", consumes, START_LIMIT_S, REFRESH_S)
 
     async def finish(self) -> None:
         """Producers end; all that they saw succeed must be consumed; then all goes into the history."""
@@ -99,7 +99,7 @@ class StockClients:
             async def all_consumed(client: StockClient = client, wanted: set[str] = wanted) -> bool:
                 return wanted <= client.received()
 
-            await eventually(f"the {client.name} consumer got all", all_consumed, CONSUMED_LIMIT_S, LOOK_S)
+            await eventually(f"the {client.name} consumer got all", all_consumed, CONSUMED_LIMIT_S, REFRESH_S)
             self._write(client)
 
     def _write(self, client: StockClient) -> None:

@@ -53,7 +53,7 @@ async def test_node_whose_write_fails_stops_and_loses_nothing(
 
 
 async def test_slow_disks(tmp_path: Path, seed: int) -> None:
-    """A slow follower holds nobody up; a slow leader is slow, but right."""
+    """A slow follower delays no commit; a slow leader is slow, but right."""
     async with start_run(tmp_path, seed, disk=POWER_LOSS) as run:
         await run.load.wait_acknowledged(SENDS)
         for node in ((await followers(run))[0], await run.cluster.wait_leader()):
@@ -88,7 +88,7 @@ async def test_leader_with_a_disk_that_is_nearly_full(tmp_path: Path, seed: int)
 
 
 async def test_real_file_system_that_fills_up(tmp_path: Path, seed: int) -> None:
-    """The stores lie on small file systems in memory, the leader's is filled by somebody else."""
+    """The stores are on small file systems in memory; another program fills the leader's."""
     mounted = []
     try:
         for number in range(3):

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 SENDS = 50
 EVERYTHING = "everything"
 WRITTEN_LAST = {"timer index"}
-"""What a node without timed messages writes when it is told to end."""
+"""The files that a node without timer messages writes when it is stopped."""
 VOTE_LOST = {"vote", EVERYTHING}
 WRITTEN_LIMIT_S = 60.0
 SCRUBBED_LIMIT_S = 150.0

@@ -1,4 +1,4 @@
-"""The proxies hold back, delay, cut and reset what they are told to."""
+"""The proxies hold back, delay, cut and reset connections on request."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ SENDS = 100
 
 
 async def wait_deposed(run: Run, old: str) -> None:
-    """Somebody else leads, and the clients have got messages through to it."""
+    """Another node leads, and the clients' messages reach it."""
     leader = await run.cluster.wait_other_leader(old)
     run.note(f"{leader} leads in place of {old}")
     await run.load.wait_acknowledged(SENDS)
@@ -45,15 +45,15 @@ async def test_isolated_leader_is_deposed_and_comes_back(tmp_path: Path, seed: i
 
 
 async def test_directions_that_stop_alone(tmp_path: Path, seed: int) -> None:
-    """A leader that nobody hears is deposed. One that hears nobody cannot commit, and must not keep the rest
-    from electing another.
+    """A leader whose messages reach no node is deposed. One that gets no messages cannot commit, and must not
+    keep the others from an election.
     """
     async with start_run(tmp_path, seed) as run:
         await run.load.wait_acknowledged(SENDS)
         for is_dumb in (True, False):
             leader = await run.cluster.wait_leader()
             others = run.cluster.nodes.keys() - {leader}
-            run.note(f"{leader} {'is heard by nobody' if is_dumb else 'hears nobody'}")
+            run.note(f"{leader} {'reaches no node' if is_dumb else 'gets no messages'}")
             for other in others:
                 run.network.silence(*((leader, other) if is_dumb else (other, leader)))
             await wait_deposed(run, leader)

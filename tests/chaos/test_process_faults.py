@@ -110,7 +110,7 @@ async def test_stock_clients_through_a_kill_and_a_partition(tmp_path: Path, seed
         await run.cluster.restart(leader)
         await run.cluster.wait_in_touch()
         leader = await run.cluster.wait_leader()
-        run.note(f"{leader} is cut off from everybody")
+        run.note(f"{leader} is cut off from all nodes and clients")
         run.network.isolate(leader, with_clients=True)
         await run.cluster.wait_other_leader(leader)
         await run.load.wait_acknowledged(SENDS)

@@ -218,7 +218,7 @@ class VolatileFs(OsFs):
         self.fdatasync(fd)
 
     def give_up(self, fd: int) -> None:
-        """A sync has failed: the kernel counts the pages as clean, and nobody will ever write them."""
+        """A sync has failed: the kernel counts the pages as clean, so that no later sync writes them."""
         file = self._handles[fd]
         with file.lock:
             file.lost.update(file.pages)

@@ -29,7 +29,7 @@ SUBSCRIPTION_GIVEN = 4
 SUSPEND_MS = 500
 GROUP = "ChaosReaders"
 POLLS_OF_A_LIFE = 150
-"""On average a consumer is started anew after so many polls."""
+"""On average a consumer is started again after so many polls."""
 POLLS_PER_COMMIT = 10
 SENDS_PER_KEPT = 50
 LOOKED_FOR_MAX = 40
@@ -68,7 +68,7 @@ class Workload:
     _broker: str | None = None
 
     async def start(self) -> None:
-        """Create the topic by a first message, then let everybody work."""
+        """Create the topic by a first message, then start all clients."""
         self._client = RemotingClient()
         first = Producer(self, "first", 0)
         async with asyncio.timeout(30.0):
@@ -82,7 +82,7 @@ class Workload:
             self._tasks.append(asyncio.create_task(consumer.run()))
 
     async def stop(self) -> None:
-        """Everybody ends what it is at. Raises what a task raised."""
+        """All clients finish their current operation. Raises the error of a client's task."""
         self._is_stopping = True
         await asyncio.gather(*self._tasks)
 
@@ -124,7 +124,7 @@ class Workload:
         return self._broker
 
     async def invoke(self, request: RemotingCommand) -> RemotingCommand:
-        """Ask the broker that the name server names. Raises RemotingError; the next one asks it anew."""
+        """Ask the broker that the name server names. Raises RemotingError; the next one asks it again."""
         assert self._client is not None
         broker = await self.find_broker()
         if broker is None:
@@ -216,7 +216,7 @@ class Producer:
 
 
 class Consumer:
-    """Reads one queue and commits how far it is; now and then it starts anew where the group stands."""
+    """Reads one queue and commits how far it is; now and then it starts again at the group's offset."""
 
     def __init__(self, load: Workload, queue: Queue, name: str = "c") -> None:
         self._load = load
@@ -321,5 +321,5 @@ class Consumer:
             offset, end = found
         load.history.write(Drain(self._name, begun, now_us(), self._queue, 0, end))
         while await self._fetch() is None:
-            assert time.monotonic() < end_s, f"nobody tells the group's offset of {self._queue}"
+            assert time.monotonic() < end_s, f"no node answers with the group's offset of {self._queue}"
             await asyncio.sleep(PAUSE_S)

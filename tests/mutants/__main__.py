@@ -59,7 +59,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="mutants to plant; all when none is named")
     parser.add_argument("--list", action="store_true", help="only name them")
-    parser.add_argument("--search", action="store_true", help="search seeds nobody chose, not the known one")
+    parser.add_argument("--search", action="store_true", help="search random seeds instead of the known one")
     parser.add_argument("--save", action="store_true", help="search from seed 0, and keep what is found")
     parser.add_argument("--markdown", action="store_true", help="print docs/mutants.md")
     parser.add_argument("--no-control", action="store_true", help="do not first run all without a mutant")

@@ -60,7 +60,7 @@ Catcher = Seeds | Case
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One mistake that somebody made, or could make any day."""
+    """One mistake that another system had, or that a change could introduce."""
 
     name: str
     area: str

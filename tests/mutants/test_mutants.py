@@ -169,10 +169,10 @@ def test_page_names_the_catalogue() -> None:
     page = (ROOT / "docs" / "mutants.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     assert [row.split(" | ")[0] for row in rows] == [f"| `{mutant.name}`" for mutant in MUTANTS]
-    told = {by_name(mutant): markdown([Verdict(mutant, "it", "", 0.0)]) for mutant in MUTANTS}
+    printed = {by_name(mutant): markdown([Verdict(mutant, "it", "", 0.0)]) for mutant in MUTANTS}
     for mutant, row in zip(MUTANTS, rows, strict=True):
         mistake_and_source = row.rpartition(" | ")[0]
-        assert mistake_and_source in told[mutant.name], mutant.name
+        assert mistake_and_source in printed[mutant.name], mutant.name
         assert "`nothing: " not in row
     assert page.endswith(f"caught {len(MUTANTS)} of {len(MUTANTS)}\n")
 

@@ -36,7 +36,7 @@ class Verdict:
 
 
 def try_mutant(mutant: Mutant, *, is_fresh: bool = False) -> Verdict:
-    """Plants the mutant. With `is_fresh`, seeds that nobody chose are searched instead of the known one.
+    """Plants the mutant. With `is_fresh`, random seeds are searched instead of the known one.
 
     Raises EditError when the mutant no longer fits the source, TrialError when nothing can be said.
     """

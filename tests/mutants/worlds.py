@@ -14,7 +14,7 @@ from tests.simulation.disk_options import disk_options, make_disk_log
 from tests.simulation.world import World, run_seed
 
 NO_VERDICT = (ImportError, NameError, SyntaxError)
-"""A mutant that fails so is not a mistake of anybody but its author."""
+"""With one of these errors the mutant itself is wrong, not the product."""
 
 
 def run_group(seed: int) -> None:

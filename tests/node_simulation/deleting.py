@@ -31,9 +31,9 @@ PATIENT: dict[str, Any] = FILES | {
     "file_reserved_hours": 0,
     "delete_when": EVERY_HOUR,
 }
-"""Everything is old at once; a follower that is away is waited for."""
+"""Everything is old immediately; deletion waits for a follower that is away."""
 EAGER = PATIENT | {"disk_max_used_percent": 0}
-"""Nobody is waited for."""
+"""Files are deleted without waiting for followers."""
 
 
 def context_of(machine: Machine) -> Core:

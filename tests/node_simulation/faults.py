@@ -90,7 +90,7 @@ class Faults:
                 machine.process.changes_until_crash = None
 
     def restart_later(self, machine: Machine, delay_ms: int) -> None:
-        """Whoever went down comes back, the next process after so long."""
+        """A process that went down is started again, after so long."""
 
         def restart() -> None:
             if not machine.is_up:
@@ -211,12 +211,12 @@ class Faults:
 
     def _cut(self, kind: str, victim: str, others: list[str], nodes: list[str], outside: list[str]) -> None:
         net, rng = self._network, self._rng
-        everybody = nodes + outside
+        hosts = nodes + outside
         if kind == "one":
-            net.cut_both([victim], everybody if rng.random() < 0.5 else others)
+            net.cut_both([victim], hosts if rng.random() < 0.5 else others)
         elif kind == "halves":
             half = nodes[: rng.randint(1, len(nodes))]
-            rest = [ip for ip in everybody if ip not in half]
+            rest = [ip for ip in hosts if ip not in half]
             net.cut_both(half, rest if rng.random() < 0.5 else [ip for ip in nodes if ip not in half])
         elif kind == "inbound":
             net.cut(others, [victim])
@@ -231,7 +231,7 @@ class Faults:
                 for far in range(2, len(nodes) - 1):
                     net.cut_both([ip], [nodes[(at + far) % len(nodes)]])
         elif kind == "clog":
-            for ip in everybody:
+            for ip in hosts:
                 duration_us = 1_000 * rng.randint(0, self._options.partition_max_ms)
                 net.clog(*((victim, ip) if rng.random() < 0.5 else (ip, victim)), duration_us)
         else:

@@ -26,7 +26,7 @@ class ProcessKilledError(BaseException):
 
 
 class LoopError(AssertionError):
-    """What asyncio would only log: an exception nobody waits for."""
+    """An exception that asyncio would only log, since no task awaits it."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Whole nodes without chance faults, for scenarios that are told step by step.
+"""Whole nodes without random faults, for scenarios that are scripted step by step.
 
     with Script() as script:
         sender = script.client("a", program)
@@ -40,7 +40,7 @@ TOPIC = "T"
 QUEUES = 2
 TIMEOUT_S = 1.0
 PAUSE_S = 0.02
-Told = Callable[["Client"], Awaitable[object]]
+ClientProgram = Callable[["Client"], Awaitable[object]]
 
 
 class NoWorkload:
@@ -69,7 +69,7 @@ class NoWorkload:
 
 
 class Client:
-    """What a script's client can do. Answers are None while nobody gives one."""
+    """What a script's client can do. Answers are None while no node answers."""
 
     def __init__(self, name: str, process: Process, history: History) -> None:
         self.name = name
@@ -99,7 +99,7 @@ class Client:
     async def ask(
         self, code: RequestCode, header: RequestHeader, address: str | None = None
     ) -> RemotingCommand | None:
-        """One request, to whoever leads unless an address is given."""
+        """One request, to the current leader unless an address is given."""
         return await self._ask(RemotingCommand(code, ext_fields=header.ext_fields()), address)
 
     async def _ask(self, request: RemotingCommand, address: str | None = None) -> RemotingCommand | None:
@@ -183,14 +183,14 @@ class Script:
 
     # -- clients
 
-    def start_client(self, name: str, told: Told) -> Client:
+    def start_client(self, name: str, work: ClientProgram) -> Client:
         """A client on a machine of its own begins; `Client.is_done` says when its program is over."""
         clients: list[Client] = []
 
         async def program(process: Process) -> int:
             client = Client(name, process, self.world.history)
             clients.append(client)
-            client.result = await told(client)
+            client.result = await work(client)
             client.is_done = True
             await asyncio.get_running_loop().create_future()
             return 0
@@ -201,9 +201,9 @@ class Script:
         self.world.run_until(lambda: bool(clients), f"{name} runs")
         return clients[0]
 
-    def client(self, name: str, told: Told) -> Any:
+    def client(self, name: str, work: ClientProgram) -> Any:
         """A client's program from begin to end; what it returned."""
-        client = self.start_client(name, told)
+        client = self.start_client(name, work)
         self.until(lambda: client.is_done, f"{name} is done")
         return client.result
 

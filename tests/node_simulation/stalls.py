@@ -64,7 +64,7 @@ class Stalls:
         return self._draw_us("stall")
 
     def after_connecting(self, loop: SimLoop) -> None:
-        """A connection has had its first call, and whoever dialled does not know it yet."""
+        """`connection_made` was called, and create_connection has not returned yet."""
         if self.is_on and self.rng.random() < self._options.dial_probability:
             loop.stand_still(self._draw_us("stall in a dial"))
 

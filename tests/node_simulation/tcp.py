@@ -261,7 +261,7 @@ class Endpoint(asyncio.Transport):
             peer.receive(segment)
 
     def _get_reset(self) -> None:
-        """There is nobody at the other end: its machine says so, if the way back is open."""
+        """No socket is at the other end: its machine answers with RST, if the way back is open."""
         self._flight.clear()
         net = self.net
         delay_us = net.draw_delay_us(self.remote[0], self.local[0], 0)

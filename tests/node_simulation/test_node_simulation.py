@@ -55,7 +55,7 @@ def test_base_seeds_hold() -> None:
 
 
 def test_new_seeds_hold() -> None:
-    """Seeds nobody ran before, so that the list never goes stale; a failure names its seed."""
+    """New seeds in each run, besides the fixed ones; a failure names its seed."""
     check(run_many(begun_within(NEW_SEEDS_S, first_new_seed())))
 
 

@@ -70,7 +70,7 @@ class Beliefs:
 def consumer(
     beliefs: Beliefs, client_id: str, *, address: str | None = None, interval_s: float = RENEWAL_S
 ) -> Callable[[Client], asyncio.Future[None]]:
-    """A program that wants all queues for ever, from the node at `address` or from whoever leads."""
+    """A program that locks all queues for ever, at the node at `address` or at the current leader."""
 
     async def run(client: Client) -> None:
         while True:

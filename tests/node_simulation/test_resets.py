@@ -1,5 +1,5 @@
 """Offset resets that meet, while a consumer runs that stores where it is every few milliseconds and goes
-elsewhere only when it is sent there: what was acknowledged last is where it ends, whoever leads.
+elsewhere only when it is sent there: the last acknowledged reset counts, whichever node leads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whole nodes that delete the begin of their log: whoever was away, died in the midst of it or lost its
+"""Whole nodes that delete the begin of their log: a node that was away, died in the middle of it or lost its
 derived files comes back with the state and the queue offsets of what is gone.
 
 The world's checker holds every queue's offsets against those that were ever committed: one that is given
@@ -75,7 +75,9 @@ def test_s6_follower_down_longer_than_retention_comes_back_and_can_lead(is_power
         script.run(3_000)
         until_begin(script, missed + 50)
         late.start()
-        script.until(lambda: is_serving(late) and begin_of(late) > missed, "it begins anew")
+        script.until(
+            lambda: is_serving(late) and begin_of(late) > missed, "its log begins at the leader's begin"
+        )
         script.kill(late, is_power_lost=is_power_lost)  # its state is not taken from a checkpoint yet
         script.run(1_000)
         late.start()
@@ -259,7 +261,9 @@ def test_checkpoint_larger_than_a_data_file_brings_a_node_back() -> None:
         end = context_of(script.leader()).state.base
         assert end.known_index - end.covered_index > 10
         late.start()
-        script.until(lambda: is_serving(late) and begin_of(late) > missed, "it begins anew")
+        script.until(
+            lambda: is_serving(late) and begin_of(late) > missed, "its log begins at the leader's begin"
+        )
         end_clients(script)
         script.until(script.world.is_converged, "all nodes at one end")
         script.run(500)

@@ -108,7 +108,7 @@ def test_a_leader_that_delivers_too_early_is_found(monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def _short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every fifth put of deliveries ends before its last message, and whoever leads looks anew how much of it
+    """Every fifth put of deliveries ends before its last message, and the leader checks again how much of it
     is there: as if the leader had died and its log been cut there, which chance alone brings seldom.
     """
     put = TimerDelivery._put

@@ -79,7 +79,7 @@ def test_a_leader_that_takes_all_as_ended_is_found(monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def _short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every tenth put of a leader ends before its last record, and whoever leads reads the log anew: as if
+    """Every tenth put of a leader ends before its last record, and the leader reads the log again: as if
     the leader had died and its log been cut there, which chance alone brings once in thousands of seconds.
     """
     end = TransactionLedger.end
@@ -115,7 +115,7 @@ def test_a_commit_that_is_only_half_there_is_finished() -> None:
 
 @pytest.mark.usefixtures("_short_logs")
 def test_a_commit_that_nobody_finishes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody looks whether the message follows the record that says that its transaction is committed."""
+    """No leader checks whether the message follows the record that says that its transaction is committed."""
     monkeypatch.setattr(Loader, "_is_complete", lambda *_: True)
     with pytest.raises(InvariantError, match="not within"):
         run_seeds(KILLS)

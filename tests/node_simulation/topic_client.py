@@ -25,7 +25,7 @@ WATCH_PAUSE_S = 0.3
 
 
 class TopicClient:
-    """A client of one topic with so many queues. Answers are None while nobody gives one."""
+    """A client of one topic with so many queues. Answers are None while no node answers."""
 
     def __init__(self, topic: str, queues: int, timeout_s: float) -> None:
         self.topic = topic

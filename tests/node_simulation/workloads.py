@@ -233,7 +233,7 @@ class _Operator:
         await self.put_topic(OWN_TOPIC, self._rng.randint(1, QUEUES_MAX))
 
     async def _set_back(self, group: Group, topic: str) -> None:
-        """To an offset the group is past; whoever has the queue hears nothing and may commit over it."""
+        """To an offset that the group has passed; the queue's consumer may overwrite it."""
         queue_id = self._rng.randrange(QUEUES_MAX)
         known = QueryConsumerOffsetRequestHeader(group.name, topic, queue_id, set_zero_if_not_found=False)
         answer, _ = await self._invoke(RequestCode.QUERY_CONSUMER_OFFSET, known)

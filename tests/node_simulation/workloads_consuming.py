@@ -52,7 +52,7 @@ class Group:
         self.owners[queue] = self.rng.choice(self.members)
 
     def lost(self, member: str) -> None:
-        """The member died: its queues go to whoever, itself included when it comes back."""
+        """The member died: its queues go to any member, itself included when it comes back."""
         for queue, owner in list(self.owners.items()):
             if owner == member:
                 self.hand_over(queue)

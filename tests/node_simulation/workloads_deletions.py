@@ -57,7 +57,7 @@ class DeletionOptions:
     make_probability: float = 0.5
     """How often a topic is made again by the operator at once, and not by the next message."""
     commit_probability: float = 0.2
-    """How often a sender stores what it was told as a group's offset: late consumers do so."""
+    """How often a sender stores the offset it got as a group's offset: late consumers do so."""
     body_bytes_max: int = 200
 
 

@@ -1,9 +1,9 @@
 """The sequenced workload: writers as a data pipeline has them, each batch of rows exactly once.
 
 A writer has partitions that write side by side, several sends in flight. Tries of a partition are given up
-and begun anew from its first row, cut in other pieces; a writer that is killed begins its batch anew. At the
-end the committed log must hold every row of every batch once and in order, and every node's table of writers
-must be what that log says.
+and started again from its first row, cut in other pieces; a writer that is killed starts its batch again. At
+the end the committed log must have every row of every batch once and in order, and every node's table of
+writers must agree with that log.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class Checkpoint:
 
 
 class TryGivenUpError(Exception):
-    """The task fails; it is begun anew."""
+    """The task fails; it is started again."""
 
 
 class SequencedWorkload:

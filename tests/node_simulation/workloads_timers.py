@@ -85,7 +85,7 @@ class TimerWorkload:
         return self.is_stopping and not self._in_flight and not self._missing()
 
     def _expected(self) -> set[str]:
-        """What was acknowledged, and nobody asked to take back."""
+        """Acknowledged messages without a request to recall them."""
         return self.stored - self._asked
 
     def _missing(self) -> set[str]:

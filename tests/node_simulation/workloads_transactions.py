@@ -171,7 +171,7 @@ class TransactionWorkload:
                 await _end(client, answer, how)
 
     def _checked(self, request: RemotingCommand, connection: Connection) -> None:
-        """39: what nobody decided on, since the answer to its half message was lost, is decided now."""
+        """39: decides a transaction that had no decision, since the answer to its half message was lost."""
         if request.code != RequestCode.CHECK_TRANSACTION_STATE:
             return
         self.asked += 1
@@ -215,7 +215,7 @@ class TransactionWorkload:
 
 
 async def _end(client: TopicClient, half: RemotingCommand, how: int) -> None:
-    """To whoever leads now, by what the answer to the half message said."""
+    """To the current leader, with the values of the answer to the half message."""
     address = await client.leader()
     if address is None:
         return

@@ -39,7 +39,7 @@ class FakeEngine(DLedgerServer):
     def is_connected(self, peer: str) -> bool:
         return peer in self.connected
 
-    def is_undisputed(self) -> bool:
+    def has_lease(self) -> bool:
         return self.undisputed
 
     def status(self) -> NodeStatus:

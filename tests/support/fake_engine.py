@@ -37,7 +37,7 @@ class FakeEngine:
     def set_observer(self, observer: Observer) -> None:
         self._observer = observer
 
-    def is_undisputed(self) -> bool:
+    def has_lease(self) -> bool:
         return self.role is Role.LEADER
 
     async def start(self) -> None:

@@ -19,7 +19,7 @@ from commitlog.dispatch import (
     Applied,
     DispatchBatch,
     DispatchRequest,
-    RecordStretch,
+    RecordRange,
     stamp_deletions,
     topics_deleted_by,
 )
@@ -317,10 +317,10 @@ class FakeLog:
     def begin_index(self) -> int:
         return 0
 
-    def hold_back(self, is_held_back: bool) -> None:
+    def suspend_writes(self, is_suspended: bool) -> None:
         raise AssertionError("this log keeps its first entry")
 
-    def give_again(self, listener: DispatchListener, index: int) -> None:
+    def redeliver_from(self, listener: DispatchListener, index: int) -> None:
         raise AssertionError("this log keeps its first entry")
 
     def replay_from(self, index: int) -> None:
@@ -354,10 +354,10 @@ class FakeLog:
         return found[-1].position + found[-1].size if found else 0
 
     def _batch(self, requests: Sequence[DispatchRequest]) -> DispatchBatch:
-        stretch = self._stretch(requests) if requests else None
-        return DispatchBatch.of(requests, self._sequences(requests), stretch)
+        records = self._range_of(requests) if requests else None
+        return DispatchBatch.of(requests, self._sequences(requests), records)
 
-    def _stretch(self, requests: Sequence[DispatchRequest]) -> RecordStretch:
+    def _range_of(self, requests: Sequence[DispatchRequest]) -> RecordRange:
         """The records in entries, each as long as up to the next."""
         entries = []
         ends = [request.position - ENTRY_HEADER_BYTES for request in requests[1:]]
@@ -367,7 +367,7 @@ class FakeLog:
             entries.append((head + self._records[request.position]).ljust(size, b"\0"))
         first = requests[0]
         position = first.position - ENTRY_HEADER_BYTES
-        return RecordStretch(first.index, requests[-1].index, position, b"".join(entries))
+        return RecordRange(first.index, requests[-1].index, position, b"".join(entries))
 
     def _sequences(self, requests: Sequence[DispatchRequest]) -> list[SequenceRun]:
         """A run for each record alone."""

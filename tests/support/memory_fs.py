@@ -1,4 +1,4 @@
-"""A file system in memory whose machine can lose power, and whose disk fails as told. Keeps `dledger.fs.Fs`.
+"""A file system in memory whose machine can lose power, and whose disk fails on request. A `dledger.fs.Fs`.
 
 `crash` keeps what was synced; of what was not, it keeps a random part, torn at 512-byte sectors, as a disk
 may. After a failed sync what was to be synced never reaches the disk, though it can still be read and the
@@ -123,7 +123,7 @@ class MemoryFs:
         return sorted(self._files)
 
     def end_process(self) -> None:
-        """Whoever had files open or locked here is gone; what was written stays."""
+        """The process ends: its files are closed and unlocked; what was written stays."""
         self._fds.clear()
         self._paths.clear()
         self._locks.clear()
@@ -172,13 +172,13 @@ class MemoryFs:
         self.faults.clear()
 
     def overwrite(self, path: Path, position: int, data: bytes) -> None:
-        """Damage a file behind everybody's back."""
+        """Damage a file without a call of its process."""
         for content in (self._files[path].content, self._files[path].durable):
             kept = data[: max(0, len(content) - position)]
             content[position : position + len(kept)] = kept
 
     def flip(self, path: Path, position: int, bit: int) -> None:
-        """Turn one bit of a file over."""
+        """Flip one bit of a file."""
         for content in (self._files[path].content, self._files[path].durable):
             if position < len(content):
                 content[position] ^= 1 << bit
@@ -189,7 +189,7 @@ class MemoryFs:
             _apply(content, _Resize(size_bytes))
 
     def remove(self, path: Path) -> None:
-        """Take a file away; who has it open keeps it."""
+        """Delete a file; open descriptors keep it."""
         del self._files[path]
         self._durable_files.pop(path, None)
 

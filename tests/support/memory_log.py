@@ -195,8 +195,8 @@ class MemoryLog:
     def steps_of(self, writes: object, sync: bool) -> None:
         """There are no descriptors."""
 
-    def stepped(self, writes: object, sync: bool, error: OSError | None) -> None:
-        raise AssertionError("nobody was given steps")
+    def steps_done(self, writes: object, sync: bool, error: OSError | None) -> None:
+        raise AssertionError("steps_of returned no steps")
 
     def append_bodies(self, first_index: int, term: int, bodies: Sequence[bytes]) -> list[int]:
         assert first_index == self.end_index + 1, (first_index, self.end_index)

@@ -1,4 +1,4 @@
-"""Where the seeds that nobody ran yet begin."""
+"""The first of the new seeds of a test run."""
 
 import os
 import random

@@ -31,7 +31,7 @@ def seed_limit(seconds: float = SEED_LIMIT_S) -> Iterator[None]:
         raise _OverError("nowhere" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}")
 
     before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)  # again, should somebody have caught the first one
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)  # again, if code under test caught the first one
     try:
         yield
     except _OverError as error:

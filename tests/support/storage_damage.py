@@ -1,4 +1,4 @@
-"""One entry store, what can happen to its files, and what opening it then must make of that."""
+"""An entry store, the damage that can happen to its files, and how the next start must handle it."""
 
 import copy
 import enum
@@ -29,7 +29,7 @@ class Outcome(enum.Enum):
     WHOLE = "nothing is lost"
     CUT = "torn tail, cut there"
     DAMAGE = "refused; a member of a group cuts the log there and is healed"
-    TOLD = "refused; a member of a group puts it right, loses nothing, and is healed"
+    TOLD = "refused; a member of a group corrects it, loses nothing, and is healed"
     EMPTY = "refused; a member of a group starts empty and is healed"
     COLD = "found when it is read; a member of a group takes it from its peers"
     REBUILT = "written again"

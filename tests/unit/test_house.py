@@ -14,7 +14,8 @@ PACKAGES = tuple(
     tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["root_packages"]
 )
 FILES_MAX = 428
-LINES_MAX = 77_620
+LINES_MAX = 77_426
+"""Without comment lines: a comment that says why is not to be saved."""
 PAGES_MAX = 28
 SMALL_MAX_LINES = 60
 GENERATED_PAGES = {"docs/scenarios.md", "docs/mutants.md"}
@@ -67,7 +68,8 @@ def test_no_import_circles() -> None:
 def test_files_and_lines_stay_few() -> None:
     files = python_files()
     assert len(files) <= FILES_MAX
-    assert sum(len(path.read_text().splitlines()) for path in files) <= LINES_MAX
+    lines = [line for path in files for line in path.read_text().splitlines()]
+    assert sum(not line.lstrip().startswith("#") for line in lines) <= LINES_MAX
 
 
 def test_pages_stay_few() -> None:

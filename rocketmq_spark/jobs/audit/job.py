@@ -140,7 +140,7 @@ POLL_S: Final = 0.2
 TASKS_A_CORE: Final = 8
 """More tasks than cores: ranges of different cost even out, and the progress is seen."""
 LOOKS_MAX: Final = 3
-LOOK_PAUSE_S: Final = 1.0
+POLL_INTERVAL_S: Final = 1.0
 """A running broker's queues are checked so often, with such a pause, before a hole in them is reported."""
 _GROUP: Final = "ledgermq-audit"
 
@@ -204,7 +204,7 @@ def _look_again(
         places = unsettled_ranges(results)
         if not places:
             return
-        time.sleep(LOOK_PAUSE_S)
+        time.sleep(POLL_INTERVAL_S)
         again = _run(spark, [results[place].cell for place in places], replicas, True, progress)
         for place, result in zip(places, again, strict=True):
             results[place] = result

@@ -136,10 +136,10 @@ class CutLog(FakeLog):
     def begin_index(self) -> int:
         return self.first_index
 
-    def hold_back(self, is_held_back: bool) -> None:
-        self.calls.append(is_held_back)
+    def suspend_writes(self, is_suspended: bool) -> None:
+        self.calls.append(is_suspended)
 
-    def give_again(self, listener: object, index: int) -> None:
+    def redeliver_from(self, listener: object, index: int) -> None:
         self.calls.append(index)
 
 

@@ -146,7 +146,7 @@ OTHER_ROWS = (
     PageRow(
         "data",
         "disk full while blocks are reserved",
-        "told before a byte is written",
+        "reported before a byte is written",
         (STORE + "test_full_disk_while_reserving_is_told_before_a_byte_is_written",),
     ),
     PageRow(
@@ -172,7 +172,7 @@ OTHER_ROWS = (
     PageRow(
         "`currterm`, `impaired`, `state/snapshot`",
         "disk full, or an error, at each write, each sync, each change of a name",
-        "told, and the old content or the new is found; a vote that was not saved is not answered",
+        "reported, and the old content or the new is found; a vote that was not saved is not answered",
         (
             "unit/test_replaced_files.py::test_error_at_any_operation_is_told_and_leaves_a_whole_file",
             "unit/dledger/test_server_promises.py::test_vote_that_cannot_be_saved_is_not_answered",

@@ -138,7 +138,7 @@ ROWS = (
     ),
     Row(
         "data",
-        "a bit of an entry that the checkpoint counts, among the last that are looked at again",
+        "a bit of an entry that the checkpoint counts, among the last that are checked again",
         Outcome.DAMAGE,
         lambda: map(counted, entry_flips(56, 57, 59, kept=same)),
     ),
@@ -212,7 +212,7 @@ ROWS = (
     ),
     Row(
         "data",
-        "a file that is in no row",
+        "a file out of sequence",
         Outcome.TOLD,
         lambda: each(
             planted(DIRECTORY / "data" / "7", b"x"),
@@ -253,7 +253,7 @@ ROWS = (
     ),
     Row(
         "index",
-        "a bit of a unit that the checkpoint counts, among the last that are looked at again",
+        "a bit of a unit that the checkpoint counts, among the last that are checked again",
         Outcome.REBUILT,
         lambda: map(counted, file_flips(index_file(7), stride=3, places=range(64, 128))),
     ),
@@ -280,7 +280,7 @@ ROWS = (
     ),
     Row(
         "index",
-        "a file that is in no row",
+        "a file out of sequence",
         Outcome.REBUILT,
         lambda: each(
             planted(DIRECTORY / "index" / f"{100:020d}", b"x"), planted(index_file(20), b"\x77" * 256)
@@ -305,7 +305,7 @@ ROWS = (
     ),
     Row(
         "checkpoint",
-        "speaks of more than there is",
+        "counts more entries than there are",
         Outcome.TOLD,
         lambda: planted(DIRECTORY / "checkpoint", Checkpoint(COUNT, COUNT).encode()),
     ),
@@ -321,7 +321,7 @@ ROWS = (
     ),
     Row(
         "synced",
-        "speaks of more than there is",
+        "counts more entries than there are",
         Outcome.TOLD,
         lambda: planted(DIRECTORY / "synced", encode_slot(1000, COUNT).ljust(FILE_BYTES, b"\0")),
     ),

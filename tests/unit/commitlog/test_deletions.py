@@ -179,7 +179,7 @@ async def test_replay_for_the_state_brings_nothing_back(
     again = Topics(node.fs)
     again.log.replay_from(0)
     again.engine.lead(2)
-    monkeypatch.setattr("commitlog.dledger_commit_log.STRETCH_ENTRIES_MAX", 4)
+    monkeypatch.setattr("commitlog.dledger_commit_log.RANGE_ENTRIES_MAX", 4)
     again.engine.commit()
     assert (again.bodies(), len(again.heard)) == (["c"], 4)
     again.flush()

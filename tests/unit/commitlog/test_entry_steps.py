@@ -32,7 +32,7 @@ def step_all(fs: MemoryFs, store: EntryStore, sync: bool = True) -> bool:
     if steps is None:
         store.write(writes, sync)
     else:
-        store.stepped(writes, sync, None)
+        store.steps_done(writes, sync, None)
     store.written(writes)
     return steps is not None
 
@@ -148,7 +148,7 @@ def test_after_a_failed_step_nothing_is_written_any_more(monkeypatch: pytest.Mon
     writes = store.take_writes()
     assert writes is not None
     assert store.steps_of(writes, sync=True) is not None
-    store.stepped(writes, True, OSError("broken"))
+    store.steps_done(writes, True, OSError("broken"))
     store.append_bodies(2, 1, [b"third"])
     writes = store.take_writes()
     assert writes is not None
@@ -211,5 +211,5 @@ def carry_out(store: EntryStore, writes: Writes, steps: list[Any] | None) -> Non
         own.submit(steps)
         own.finish()
         own.close()
-        store.stepped(writes, True, None)
+        store.steps_done(writes, True, None)
     store.written(writes)

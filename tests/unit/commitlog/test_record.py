@@ -12,10 +12,10 @@ from commitlog.record import (
     get_property,
     host_bytes,
     offset_msg_id,
-    own_words,
     parse_properties,
     properties_of,
     record_size,
+    size_and_position,
     tags_code,
 )
 from remoting.record import decode_records
@@ -214,8 +214,8 @@ def test_records_without_a_gap_are_decoded_one_by_one() -> None:
 
 
 def test_size_and_position_are_read_from_whole_records_only() -> None:
-    assert own_words(VECTOR) == (len(VECTOR), int.from_bytes(VECTOR[28:36], "big"))
-    assert own_words(VECTOR[: RECORD_BYTES_MIN - 1]) == (0, -1)
+    assert size_and_position(VECTOR) == (len(VECTOR), int.from_bytes(VECTOR[28:36], "big"))
+    assert size_and_position(VECTOR[: RECORD_BYTES_MIN - 1]) == (0, -1)
 
 
 def test_parse_properties_drops_empty_names_and_values() -> None:

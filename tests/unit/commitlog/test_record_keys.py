@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from commitlog.dispatch import RecordStretch
+from commitlog.dispatch import RecordRange
 from commitlog.entry import HEADER_BYTES, encode_entries, write_physical_offset
 from commitlog.key_segment import NEVER, UNIT_BYTES, key_hash, key_units
 from commitlog.record import TRANSACTION_ROLLBACK, Message, encode_record
@@ -15,10 +15,10 @@ POSITION = 7_000_000_000
 """Beyond what 32 bits hold."""
 
 
-def stretch(*messages: Message, stored_ms: int = 5) -> RecordStretch:
+def stretch(*messages: Message, stored_ms: int = 5) -> RecordRange:
     records = [encode_record(message, number, stored_ms + number) for number, message in enumerate(messages)]
     data, _, _ = encode_entries(records, 3, 1, POSITION, write_physical_offset)
-    return RecordStretch(3, 2 + len(messages), POSITION, data)
+    return RecordRange(3, 2 + len(messages), POSITION, data)
 
 
 def found(units: bytes) -> list[tuple[bytes, int]]:
@@ -64,6 +64,6 @@ def test_unusual_topics_are_found_too(topic: str) -> None:
 
 def test_records_without_entries_around_them_are_read_too() -> None:
     records = [encode_record(Message("T", 0, b"x" * n, b"KEYS\x01k\x02"), n, 9) for n in (3, 0, 70)]
-    units, _, _ = key_units(RecordStretch(0, 9, 100, b"".join(records), header_bytes=0))
+    units, _, _ = key_units(RecordRange(0, 9, 100, b"".join(records), header_bytes=0))
     sizes = [len(record) for record in records]
     assert [low for _, low in found(units)] == [100, 100 + sizes[0], 100 + sizes[0] + sizes[1]]

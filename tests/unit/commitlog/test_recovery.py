@@ -11,12 +11,12 @@ from commitlog.recovery import (
     BLANK_STOP,
     MORE,
     EntryHead,
+    check_torn_tail,
     entry_head,
     filler,
     find_entry,
     find_epochs,
     find_record,
-    judge_stop,
     leading_blank,
     scan_entries,
     scan_records,
@@ -124,12 +124,12 @@ def test_find_epochs_finds_every_change_of_term(steps: list[int], first_index: i
     assert all(terms.index(term) == first - first_index for term, first in found)
 
 
-def test_judge_stop_tells_torn_from_damaged() -> None:
-    judge_stop("file 7: position 8", "no entry", False, None)
+def test_torn_tail_is_distinguished_from_damage() -> None:
+    check_torn_tail("file 7: position 8", "no entry", False, None)
     with pytest.raises(CorruptLogError, match="file 7: position 8: no entry; it was on the disk"):
-        judge_stop("file 7: position 8", "no entry", True, None)
+        check_torn_tail("file 7: position 8", "no entry", True, None)
     with pytest.raises(CorruptLogError, match="whole at position 99"):
-        judge_stop("file 7: position 8", "no entry", False, 99)
+        check_torn_tail("file 7: position 8", "no entry", False, 99)
 
 
 def record(position: int, body: bytes = b"hello", properties: bytes = b"A\x011\x02") -> bytes:

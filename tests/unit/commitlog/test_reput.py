@@ -114,7 +114,7 @@ async def test_listener_that_asks_for_it_is_given_a_part_again_alone_before_anyt
         again.extend(request.index for request in requests)
         if is_first and requests[-1].index == 29:
             again.clear()
-            bench.reput.give_again(ask, 4, 400)
+            bench.reput.redeliver_from(ask, 4, 400)
             assert bench.reput.delivered_index == 3
         elif not again:
             again.append(-1)

@@ -68,13 +68,13 @@ class Bench:
         )
         self.now_ms = 0
         self.commit_index = -1
-        self.is_spare = False
+        self.is_optional = False
 
     def pump(self, wait_ms: int = 0) -> list[Message]:
         """What it sends after so long."""
         self.now_ms += wait_ms
         self.push_cache.clear()
-        self.dispatcher.pump(self.now_ms, self.commit_index, self.is_spare)
+        self.dispatcher.pump(self.now_ms, self.commit_index, self.is_optional)
         self.dispatcher.check_invariants()
         output = self.outbox.take(self.commit_index)
         return [envelope.message for envelope in output.send_now]

@@ -146,8 +146,8 @@ def test_one_changed_byte_is_decoded_or_refused(message: Any, data: st.DataObjec
         (packed(KIND_OF["HeartbeatRequest"], 1, 1 << 63), "commit_index is not a number"),
         (packed(KIND_OF["HeartbeatRequest"], 1, 1.5), "commit_index is not a number"),
         (packed(KIND_OF["HeartbeatRequest"], 1, 2, data=b"x"), "entries in a HeartbeatRequest"),
-        (packed(KIND_OF["VoteRequest"], 1, 2, 3, 4, 0, False), "is_pre_vote is neither"),
-        (packed(KIND_OF["CompareResponse"], 1, 999, 1, 1, 1, 1, 1, 1), "code is no ResponseCode"),
+        (packed(KIND_OF["VoteRequest"], 1, 2, 3, 4, 0, False), "is_pre_vote is not a boolean"),
+        (packed(KIND_OF["CompareResponse"], 1, 999, 1, 1, 1, 1, 1, 1), "code is not a ResponseCode"),
         (packed(KIND_OF["Hello"], "g", "n" * (TEXT_BYTES_MAX + 1), 1, "a"), "node_id is not a text"),
         (packed(KIND_OF["Hello"], "g", b"n0", 1, "a"), "node_id is not a text"),
         (packed(KIND_OF["AppendRequest"]), "0 fields in a AppendRequest, not 6"),
@@ -156,7 +156,7 @@ def test_one_changed_byte_is_decoded_or_refused(message: Any, data: st.DataObjec
         (packed(KIND_OF["AppendRequest"], 1, 2, 3, -1, 4, 1, data=b"x"), "entries -1..4"),
         (packed(KIND_OF["AppendRequest"], 1, 2, 3, 4, 4, -1, data=b"x"), "of term -1"),
         (packed(KIND_OF["AppendRequest"], 1, 2, 3, 4, 4, 1), "in 0 bytes"),
-        (packed(KIND_OF["AppendRequest"], 1, 2, 3, -1, -1, 0), "holds no entries"),
+        (packed(KIND_OF["AppendRequest"], 1, 2, 3, -1, -1, 0), "has no entries"),
         (packed(KIND_OF["FetchResponse"], 1, 200, -1, -1, 0, data=b"x"), "entries -1..-1 of term 0"),
         (packed(KIND_OF["FetchResponse"], 1, 200, 4, 5, 1), "in 0 bytes"),
     ],
@@ -200,6 +200,6 @@ def test_wire_form_is_fixed() -> None:
 
 
 def test_numbers_of_vote_results_are_known() -> None:
-    with pytest.raises(PeerProtocolError, match="result is no VoteResult"):
+    with pytest.raises(PeerProtocolError, match="result is not a VoteResult"):
         decode(packed(2, 1, 1, False, 3))
     assert isinstance(decode(packed(2, 1, 1, False, 1))[0], VoteResponse)

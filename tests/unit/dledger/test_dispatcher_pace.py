@@ -11,7 +11,7 @@ CATCH_UP = {
 
 def test_peer_far_behind_gets_its_share_of_a_rate_when_a_quorum_does_without_it() -> None:
     bench = Bench(*[1] * 40, **CATCH_UP)
-    bench.is_spare = True
+    bench.is_optional = True
     first = ranges(bench.match(0))
     assert not bench.dispatcher.keeps_up
     assert bench.dispatcher.status(None).is_throttled
@@ -31,11 +31,11 @@ def test_peer_that_a_quorum_needs_gets_all_at_once() -> None:
 
 def test_what_a_quorum_needed_is_not_waited_for_when_it_needs_the_peer_no_more() -> None:
     bench = Bench(*[1] * 40, **CATCH_UP)
-    bench.is_spare = True
+    bench.is_optional = True
     bench.match(0)
-    bench.is_spare = False
+    bench.is_optional = False
     assert ranges(bench.pump())[-1][1] == 39
-    bench.is_spare = True
+    bench.is_optional = True
     bench.now_ms += 100
     bench.dispatcher.invalidate_match()
     assert len(ranges(bench.match(0))) > 0
@@ -43,14 +43,14 @@ def test_what_a_quorum_needed_is_not_waited_for_when_it_needs_the_peer_no_more()
 
 def test_peer_that_is_nearly_there_gets_all_at_once() -> None:
     bench = Bench(*[1] * 40, **CATCH_UP)
-    bench.is_spare = True
+    bench.is_optional = True
     assert ranges(bench.match(35))[-1][1] == 39
     assert bench.dispatcher.keeps_up
 
 
 def test_little_is_under_way_to_a_peer_that_is_far_behind() -> None:
     bench = Bench(*[1] * 400, **CATCH_UP)
-    bench.is_spare = True
+    bench.is_optional = True
     sent = ranges(bench.match(0))
     for _ in range(50):
         sent += ranges(bench.pump(10))

@@ -273,27 +273,27 @@ def test_transfer_is_given_up_at_its_deadline() -> None:
     assert bench.node.check_append(1) is ResponseCode.SUCCESS
 
 
-def test_leader_is_undisputed_while_a_majority_answered_lately_and_it_does_not_hand_over() -> None:
+def test_leader_has_the_lease_while_a_majority_answered_lately_and_it_transfers_nothing() -> None:
     bench = Bench(election_timeout_min_ms=900, transfer_timeout_ms=300)
-    assert not bench.node.is_undisputed(0)
+    assert not bench.node.has_lease(0)
     bench.win()
     bench.receive("n1", CompareResponse(1, ResponseCode.SUCCESS, -1, 0, -1, 0, -1, 0))
     bench.take()
-    assert bench.node.is_undisputed(bench.now_ms + 450)
-    assert not bench.node.is_undisputed(bench.now_ms + 451)
+    assert bench.node.has_lease(bench.now_ms + 450)
+    assert not bench.node.has_lease(bench.now_ms + 451)
     bench.now_ms += 500
     bench.receive("n1", HeartbeatResponse(1, -1))
-    assert bench.node.is_undisputed(bench.now_ms)
+    assert bench.node.has_lease(bench.now_ms)
     bench.node.transfer_leadership("n1", bench.now_ms)
-    assert not bench.node.is_undisputed(bench.now_ms)
+    assert not bench.node.has_lease(bench.now_ms)
     bench.tick(300)
-    assert bench.node.is_undisputed(bench.now_ms)
+    assert bench.node.has_lease(bench.now_ms)
 
 
-def test_group_of_one_is_undisputed() -> None:
+def test_group_of_one_has_the_lease() -> None:
     bench = Bench(members=1)
     bench.node.tick(0)
-    assert bench.node.is_undisputed(10**9)
+    assert bench.node.has_lease(10**9)
 
 
 def test_retention_beyond_the_commit_index_is_a_broken_invariant() -> None:

@@ -191,7 +191,7 @@ async def test_a_store_that_breaks_after_the_steps_is_told_of(
     async with open_bench(tmp_path) as bench:
         bench.append(b"makes the files")
         await bench.idle()
-        monkeypatch.setattr(bench.store, "stepped", broken)
+        monkeypatch.setattr(bench.store, "steps_done", broken)
         bench.append(b"under way")
         await bench.idle()
         if native.compiled_modules():

@@ -133,7 +133,7 @@ def test_impaired_node_takes_no_leadership() -> None:
     assert any(isinstance(event, MessageIgnored) for event in output.events)
 
 
-def test_impairment_is_told_in_status_event_and_beat() -> None:
+def test_status_event_and_heartbeat_report_the_impairment() -> None:
     bench = Bench(LOG_LOST, entries=2)
     output = bench.receive("n1", HeartbeatRequest(1, -1))
     assert Impaired("the log") in output.events

@@ -67,7 +67,7 @@ async def listener() -> AsyncIterator[Listener]:
             handshake_timeout_ms=200,
             handshake_bytes_max=4096,
             handshakes_max=HANDSHAKES_MAX,
-            complaint_interval_ms=60_000,
+            closed_log_interval_ms=60_000,
         ),
     )
     await transport.start()
@@ -278,7 +278,7 @@ async def test_a_direct_ack_ends_with_its_connection(dialled: tuple[Transport, P
         return 0
 
     direct_ack.begin(cancel)
-    transport._links["n1"].connection._transport.abort()  # type: ignore[union-attr]
+    transport._dialers["n1"].connection._transport.abort()  # type: ignore[union-attr]
     async with asyncio.timeout(WAIT_S):
         await ended.wait()
     assert transport.direct_ack(Envelope("n1", ACK)) is None
@@ -288,7 +288,7 @@ async def test_a_peer_that_reads_no_more_is_dialled_anew_whatever_is_unsent(
     dialled: tuple[Transport, Peer],
 ) -> None:
     transport, peer = dialled
-    transport._links["n1"].connection.send([bytes(32 << 20)])
+    transport._dialers["n1"].connection.send([bytes(32 << 20)])
     transport.flush()
     peer.writers[0].write_eof()
     await until(lambda: len(peer.writers) >= 2)
@@ -297,7 +297,7 @@ async def test_a_peer_that_reads_no_more_is_dialled_anew_whatever_is_unsent(
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux has this option")
 async def test_a_machine_that_acknowledges_nothing_is_given_up(dialled: tuple[Transport, Peer]) -> None:
     transport, _ = dialled
-    fd = transport._links["n1"].connection._fd
+    fd = transport._dialers["n1"].connection._fd
     assert fd is not None
     with socket.socket(fileno=os.dup(fd)) as connected:
         timeout_ms = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)

@@ -79,8 +79,8 @@ def stall(is_uvloop: bool, monkeypatch: pytest.MonkeyPatch) -> Stall:
         return call
 
     if is_uvloop:
-        go_on = transport_module.give_up_unacknowledged
-        monkeypatch.setattr(transport_module, "give_up_unacknowledged", stalling(go_on))
+        go_on = transport_module.set_tcp_user_timeout
+        monkeypatch.setattr(transport_module, "set_tcp_user_timeout", stalling(go_on))
     else:
         made_of = asyncio.selector_events._SelectorSocketTransport  # type: ignore[attr-defined]
         monkeypatch.setattr(made_of, "__init__", stalling(made_of.__init__))
@@ -235,7 +235,7 @@ async def test_whatever_a_transport_raises_costs_its_connection_only(
     broken: str, is_broken_later: bool
 ) -> None:
     transport = Transport(Hello("g", "n0", PROTOCOL_VERSION, ""), ("127.0.0.1", 0), {"n1": ("::", 1)}, Sink())
-    connection = transport._links["n1"].connection
+    connection = transport._dialers["n1"].connection
     made_of = BrokenTransport("" if is_broken_later else broken)
     connection.connection_made(made_of)
     made_of.broken = broken
@@ -251,7 +251,7 @@ async def test_whatever_a_transport_raises_costs_its_connection_only(
 
 async def test_a_connection_that_was_dropped_while_it_was_made_is_closed() -> None:
     transport = Transport(Hello("g", "n0", PROTOCOL_VERSION, ""), ("127.0.0.1", 0), {"n1": ("::", 1)}, Sink())
-    connection = transport._links["n1"].connection
+    connection = transport._dialers["n1"].connection
     connection.drop()
     late = BrokenTransport("")
     connection.connection_made(late)

@@ -98,7 +98,7 @@ def test_account_of_a_file(tmp_path: Path) -> None:
     path.chmod(0o600)
     assert signer_from({"LEDGERMQ_ACL_FILE": str(path)}) == SIGNER
     path.chmod(0o640)
-    with pytest.raises(AclError, match="can be used by others: chmod 600 it"):
+    with pytest.raises(AclError, match="readable by other users: chmod 600 it"):
         signer_from({"LEDGERMQ_ACL_FILE": str(path)})
 
 
@@ -106,10 +106,13 @@ def test_account_of_a_file(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ('access_key = "s3cret"', "has no secret_key"),
-        ('secret_key = "s3cret', "is no TOML file with access_key, secret_key, security_token and nothing"),
-        ('access_key = "a"\nsecretkey = "s3cret"', "is no TOML file with"),
-        ('access_key = "a"\nsecret_key = 5', "has a value that is no text"),
-        ("x" * 70_000, "is no TOML file with"),
+        (
+            'secret_key = "s3cret',
+            "is not a TOML file with access_key, secret_key, security_token and",
+        ),
+        ('access_key = "a"\nsecretkey = "s3cret"', "is not a TOML file with"),
+        ('access_key = "a"\nsecret_key = 5', "has a value that is not a string"),
+        ("x" * 70_000, "is not a TOML file with"),
     ],
 )
 def test_file_that_cannot_be_used_is_a_sentence_without_the_secret(

@@ -10,7 +10,7 @@ import pytest
 from remoting.codes import RequestCode
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import DataLossError, TopicNotFoundError
-from rocketmq_spark.source.data_loss import LOOK_PAUSE_S
+from rocketmq_spark.source.data_loss import POLL_INTERVAL_S
 from rocketmq_spark.source.offsets import from_json
 from tests.unit.spark.source.conftest import Clock
 from tests.unit.spark.source.planned import A1, ALL, DEADLINE_S, A, B, filled, offsets, reader, run
@@ -184,7 +184,7 @@ def test_brokers_are_not_asked_at_every_trigger(clock: Clock, monkeypatch: pytes
     topics.asked.clear()
     for _ in range(10):
         assert made.latestOffset(end, ALL) == end
-        clock.sleep(LOOK_PAUSE_S / 10)
+        clock.sleep(POLL_INTERVAL_S / 10)
     assert sum(request.code == RequestCode.PULL_MESSAGE for request in topics.asked) <= 2
 
 
