@@ -44,7 +44,7 @@ class AdminMetrics(Collector):
         self.request_seconds = Histogram(
             f"{begin}request_seconds", text, ("route",), registry=own, buckets=SECONDS
         )
-        text = "Asks to brokers and name server."
+        text = "Asks to brokers and name server, by how they ended."
         self.asks = Counter(f"{begin}asks", text, ("outcome",), registry=own)
         text = "How long they took."
         self.ask_seconds = Histogram(f"{begin}ask_seconds", text, registry=own, buckets=SECONDS)

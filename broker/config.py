@@ -4,10 +4,8 @@ A configuration is a TOML file of plain `key = value` pairs, and `KEY=VALUE` ove
 that means nothing here is refused, with the nearest known keys named, so that a misspelt limit is not
 silently the default.
 
-Which keys of the configuration may change while a broker runs, and how such a change gets into force.
-
-The settings are part of the replicated state: every node of the group takes them over when it applies their
-record or loads its snapshot, and a new leader has them. They lie over what its own file says.
+Settings changed while the broker runs are part of the replicated state: every node of the group takes them
+over when it applies their record or loads its snapshot. They lie over what its own file says.
 """
 
 import difflib
@@ -17,13 +15,14 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from broker.timer.scheduling import parse_delay_levels
 
-MIB = 1024 * 1024
+KIB, MIB = 1024, 1024 * 1024
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 MESSAGE_BYTES_MAX = 4 * MIB
 """The largest body that maxMessageSize can allow, and that the log takes from the broker itself: a copy for
 a retry is written also after maxMessageSize went down. Its entry is larger by headers, topic and properties.
@@ -34,6 +33,12 @@ _NODE_ID = re.compile(r"[A-Za-z]\d{1,9}\Z")
 _NAME = re.compile(r"[A-Za-z0-9_.%|-]{1,127}\Z")
 
 Port = Annotated[int, Field(ge=1, le=65535)]
+_LIVE: Final = "live"
+_T = TypeVar("_T")
+Live = Annotated[_T, _LIVE]
+"""A key that may change while the broker runs: read at each use, or taken over by who made something of it
+(ReplicatedState.on_settings_changed). All others are read once, when what they rule is made.
+"""
 
 
 class ConfigError(ValueError):
@@ -81,118 +86,193 @@ class BrokerConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     broker_cluster_name: str = Field(default="DefaultCluster", alias="brokerClusterName")
+    """Cluster the broker registers in."""
     broker_name: str = Field(default="broker-a", alias="brokerName")
+    """Name all nodes of the group share."""
     broker_ip: str = Field(default="127.0.0.1", alias="brokerIP1")
+    """IPv4 address that clients get with routes; also in every message id."""
     bind_address: str = Field(default="127.0.0.1", alias="bindAddress")
+    """Address listened on, for clients and replication."""
     listen_port: Port = Field(default=10911, alias="listenPort")
+    """Port for clients."""
     namesrv_addr: str = Field(default="127.0.0.1:9876", alias="namesrvAddr")
+    """Name servers, separated by `;`; empty: none."""
     store_path_root_dir: Path = Field(default=Path("store"), alias="storePathRootDir")
-    register_name_server_period_ms: int = Field(
-        default=30_000, alias="registerNameServerPeriod", ge=1_000, le=60_000
-    )
+    """Folder of everything the node keeps; one process at a time."""
+    register_period_ms: int = Field(default=30_000, alias="registerNameServerPeriod", ge=1_000, le=60_000)
+    """Time between registrations."""
     region_id: str = Field(default="DefaultRegion", alias="regionId", pattern=r"^[A-Za-z0-9_-]{1,64}$")
-    trace_on: bool = Field(default=True, alias="traceOn")
+    """Given to producers with every answer, and in every message (MSG_REGION)."""
+    trace_on: Live[bool] = Field(default=True, alias="traceOn")
+    """Likewise (TRACE_ON): a consumer that traces leaves out messages without it."""
     trace_topic_enable: bool = Field(default=False, alias="traceTopicEnable")
+    """RMQ_SYS_TRACE_TOPIC is there from the start; otherwise its first message creates it."""
     message_index_enable: bool = Field(default=True, alias="messageIndexEnable")
+    """Messages are found by key and id (12); see docs/retention.md#queries-by-key-id-and-time."""
 
     enable_dledger: bool = Field(default=True, alias="enableDLegerCommitLog")
+    """false: a plain log of one node, in RocketMQ's CommitLog format."""
     dledger_group: str = Field(default="", alias="dLegerGroup")
+    """Name of the replica group; empty: `brokerName`."""
     dledger_peers: str = Field(default="", alias="dLegerPeers")
+    """Members and replication addresses: `n0-host:port;…`; empty: this node alone, at `listenPort` + 3."""
     dledger_self_id: str = Field(default="n0", alias="dLegerSelfId")
-    preferred_leader_id: str | None = Field(default=None, alias="preferredLeaderId")
+    """This member; one letter and a number."""
+    preferred_leader_id: Live[str | None] = Field(default=None, alias="preferredLeaderId")
+    """Member that leadership is handed to when it can be; empty: none."""
     durability: Literal["persisted", "replicated"] = Field(default="persisted", alias="durability")
+    """`persisted`: acknowledged = on a majority's disks; `replicated`: in its page caches."""
     heartbeat_interval_ms: int = Field(default=250, alias="heartbeatIntervalMs", ge=10, le=10_000)
+    """A leader says something at least this often."""
     election_timeout_min_ms: int = Field(default=900, alias="electionTimeoutMinMs", ge=50, le=60_000)
+    """Least silence after which a follower stands for election; at least two heartbeats."""
     election_timeout_max_ms: int = Field(default=1_500, alias="electionTimeoutMaxMs", ge=50, le=120_000)
+    """Most of it: each follower draws its own."""
     wait_ack_timeout_ms: int = Field(default=2_500, alias="maxWaitAckTimeMs", ge=100, le=60_000)
-    pending_appends_max: int = Field(default=10_000, alias="maxPendingRequestsNum", ge=1, le=1_000_000)
+    """A send without a majority after this is answered with an error."""
+    pending_appends_max: int = Field(default=10_000, alias="maxPendingRequestsNum", ge=1, le=10**6)
+    """Messages that may wait for their majority."""
     peer_push_quota: int = Field(default=0, alias="peerPushQuota", ge=0, le=1 << 40)
-    """Bytes a second for a peer peerPushThrottlePoint bytes behind; 0: what the producers leave free."""
-    peer_push_throttle_point: int = Field(
-        default=300 * 1024 * 1024, alias="peerPushThrottlePoint", ge=1, le=1 << 50
-    )
+    """Bytes a second for a member that is far behind; 0: what the producers leave free, at least 20 MiB."""
+    peer_push_throttle_point: int = Field(default=300 * MIB, alias="peerPushThrottlePoint", ge=1, le=1 << 50)
+    """With a quota: how many bytes behind is far."""
 
-    auto_create_topic_enable: bool = Field(default=True, alias="autoCreateTopicEnable")
-    auto_create_subscription_group: bool = Field(default=True, alias="autoCreateSubscriptionGroup")
+    auto_create_topic_enable: Live[bool] = Field(default=True, alias="autoCreateTopicEnable")
+    """A send may create its topic."""
+    auto_create_subscription_group: Live[bool] = Field(default=True, alias="autoCreateSubscriptionGroup")
+    """A heartbeat may create its group."""
     cluster_topic_enable: bool = Field(default=True, alias="clusterTopicEnable")
+    """The topic named like the cluster can be read and written."""
     broker_topic_enable: bool = Field(default=True, alias="brokerTopicEnable")
+    """The topic named like the broker can be read and written."""
     default_topic_queue_nums: int = Field(default=8, alias="defaultTopicQueueNums", ge=1, le=1_024)
-    topics_max: int = Field(default=20_000, alias="topicsMax", ge=1, le=1_000_000)
-    groups_max: int = Field(default=20_000, alias="groupsMax", ge=1, le=1_000_000)
-    offsets_max: int = Field(default=1_000_000, alias="offsetsMax", ge=1, le=100_000_000)
-    reset_marks_max: int = Field(default=100_000, alias="offsetResetMarksMax", ge=1, le=1_000_000)
-    """Queues of groups that may wait at once for consumers to hear of an offset reset."""
+    """Queues of TBW102, and so the most a created topic gets."""
+    topics_max: Live[int] = Field(default=20_000, alias="topicsMax", ge=1, le=10**6)
+    """Topics there may be; a new one beyond them is refused with 13."""
+    groups_max: Live[int] = Field(default=20_000, alias="groupsMax", ge=1, le=10**6)
+    """Subscription groups there may be; likewise."""
+    offsets_max: Live[int] = Field(default=1_000_000, alias="offsetsMax", ge=1, le=100_000_000)
+    """Offsets of groups in queues there may be; likewise."""
+    reset_marks_max: Live[int] = Field(default=100_000, alias="offsetResetMarksMax", ge=1, le=10**6)
+    """Queues in which groups may wait to hear of an offset reset; one beyond them is refused with 1."""
 
-    max_message_bytes: int = Field(
+    max_message_bytes: Live[int] = Field(
         default=MESSAGE_BYTES_MAX, alias="maxMessageSize", ge=1, le=MESSAGE_BYTES_MAX
     )
-    held_sends_max: int = Field(default=10_000, alias="heldSendsMax", ge=1, le=1_000_000)
+    """Bytes of a body as sent, also of a whole batch, without headers, topic and properties."""
+    held_sends_max: Live[int] = Field(default=10_000, alias="heldSendsMax", ge=1, le=10**6)
+    """Sends that may wait for the creation of their topics."""
     message_delay_level: str = Field(
         default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", alias="messageDelayLevel"
     )
+    """Delay of each level."""
     timer_wheel_enable: bool = Field(default=True, alias="timerWheelEnable")
+    """Messages may be for any time (TIMER_*); see docs/delays.md."""
     timer_precision_ms: int = Field(default=1_000, alias="timerPrecisionMs", ge=10, le=60_000)
+    """How late timer messages come at most; they never come early."""
     timer_max_delay_s: int = Field(default=3 * 86_400, alias="timerMaxDelaySec", ge=1, le=10 * 365 * 86_400)
+    """Furthest time ahead, in seconds."""
     timer_roll_window_slots: int = Field(default=2 * 86_400, alias="timerRollWindowSlot", ge=2, le=1 << 31)
-    timer_congest_num_each_slot: int = Field(
-        default=(1 << 31) - 1, alias="timerCongestNumEachSlot", ge=1, le=(1 << 31) - 1
-    )
+    """Times `timerPrecisionMs`: a message that waits longer is written again, as old files are deleted."""
+    timer_slot_max: int = Field(default=2**31 - 1, alias="timerCongestNumEachSlot", ge=1, le=2**31 - 1)
+    """Timer messages that may wait for the same time."""
     timer_pending_max: int = Field(default=2_000_000, alias="timerPendingMax", ge=1, le=1 << 31)
+    """Timer messages that may wait; a further one is answered 1."""
     recall_message_enable: bool = Field(default=False, alias="recallMessageEnable")
+    """Senders may take a waiting timer message back (370)."""
     store_replies: bool = Field(default=True, alias="storeReplyMessageEnable")
-    broker_permission: int = Field(default=6, alias="brokerPermission", ge=0, le=7)
-    enable_property_filter: bool = Field(default=False, alias="enablePropertyFilter")
-    filter_support_retry: bool = Field(default=False, alias="filterSupportRetry")
+    """Replies are also stored in `<cluster>_REPLY_TOPIC`; see docs/consuming.md#request-and-reply."""
+    broker_permission: Live[int] = Field(default=6, alias="brokerPermission", ge=0, le=7)
+    """4: may only be read, 2: only be written; goes to clients with every topic's route."""
+    enable_property_filter: Live[bool] = Field(default=False, alias="enablePropertyFilter")
+    """Consumers may filter by SQL92 expressions over properties; as in RocketMQ not by default."""
+    filter_support_retry: Live[bool] = Field(default=False, alias="filterSupportRetry")
+    """An SQL92 subscription of a retry topic filters by the topic each message comes from."""
     slave_read_enable: bool = Field(default=False, alias="slaveReadEnable")
+    """Consumers that are far behind are sent to a follower; see docs/consuming.md."""
     memory_ratio_percent: int = Field(default=40, alias="accessMessageInMemoryMaxRatio", ge=0, le=100)
-    memory_messages_max: int = Field(
-        default=1_024, alias="maxTransferCountOnMessageInMemory", ge=1, le=1_000_000
+    """Percent of the machine's memory: the log's last bytes that are taken to be in it."""
+    memory_messages_max: Live[int] = Field(
+        default=1_024, alias="maxTransferCountOnMessageInMemory", ge=1, le=10**6
     )
-    memory_bytes_max: int = Field(
-        default=256 * 1024, alias="maxTransferBytesOnMessageInMemory", ge=1, le=4 * MIB
+    """Messages of one answer to a pull or POP, at most."""
+    memory_bytes_max: Live[int] = Field(
+        default=256 * KIB, alias="maxTransferBytesOnMessageInMemory", ge=1, le=4 * MIB
     )
-    disk_messages_max: int = Field(default=1_024, alias="maxTransferCountOnMessageInDisk", ge=1, le=1_000_000)
-    disk_bytes_max: int = Field(default=256 * 1024, alias="maxTransferBytesOnMessageInDisk", ge=1, le=4 * MIB)
-    long_polling_enable: bool = Field(default=True, alias="longPollingEnable")
-    short_polling_time_ms: int = Field(default=1_000, alias="shortPollingTimeMills", ge=1, le=60_000)
-    pop_in_flight_max: int = Field(default=10_000, alias="popInflightMessageThreshold", ge=1, le=1_000_000)
-    """Messages of one queue that one group may have out at once."""
+    """Their bytes; a client that names a maximum itself gets up to twice as many."""
+    disk_messages_max: Live[int] = Field(
+        default=1_024, alias="maxTransferCountOnMessageInDisk", ge=1, le=10**6
+    )
+    """Messages of an answer that begins before what `accessMessageInMemoryMaxRatio` reaches."""
+    disk_bytes_max: Live[int] = Field(
+        default=256 * KIB, alias="maxTransferBytesOnMessageInDisk", ge=1, le=4 * MIB
+    )
+    """Their bytes."""
+    long_polling_enable: Live[bool] = Field(default=True, alias="longPollingEnable")
+    """A pull without messages is held as long as the client says."""
+    short_polling_time_ms: Live[int] = Field(default=1_000, alias="shortPollingTimeMills", ge=1, le=60_000)
+    """With `longPollingEnable = false`: how long it is held."""
+    pop_in_flight_max: int = Field(default=10_000, alias="popInflightMessageThreshold", ge=1, le=10**6)
+    """Messages of one queue that one group may have out by POP; beyond 209. See docs/pop.md."""
     pop_in_flight_total_max: int = Field(default=100_000, alias="popInflightTotal", ge=1, le=10_000_000)
+    """Messages that all groups may have out by POP."""
     enable_retry_topic_v2: bool = Field(default=False, alias="enableRetryTopicV2")
-    default_message_request_mode: Literal["PULL", "POP"] = Field(
-        default="PULL", alias="defaultMessageRequestMode"
+    """Messages that come back lie in `%RETRY%group+topic`, not `%RETRY%group_topic`."""
+    default_request_mode: Literal["PULL", "POP"] = Field(default="PULL", alias="defaultMessageRequestMode")
+    """How groups consume whose queues the broker assigns, where it is not set."""
+    default_pop_share_queue_num: int = Field(default=-1, alias="defaultPopShareQueueNum", ge=-1, le=10**6)
+    """With POP: the share number of such groups; -1: all members pop all queues. See docs/pop.md."""
+    transaction_timeout_ms: Live[int] = Field(default=6_000, alias="transactionTimeOut", ge=1, le=DAY_MS)
+    """Age from which the producer of an open transaction is asked about it."""
+    transaction_check_ms: Live[int] = Field(
+        default=30_000, alias="transactionCheckInterval", ge=10, le=DAY_MS
     )
-    default_pop_share_queue_num: int = Field(default=-1, alias="defaultPopShareQueueNum", ge=-1, le=1_000_000)
-    transaction_timeout_ms: int = Field(default=6_000, alias="transactionTimeOut", ge=1, le=86_400_000)
-    transaction_check_interval_ms: int = Field(
-        default=30_000, alias="transactionCheckInterval", ge=10, le=86_400_000
-    )
-    transaction_check_max: int = Field(default=15, alias="transactionCheckMax", ge=0, le=250)
-    reject_transactions: bool = Field(default=False, alias="rejectTransactionMessage")
+    """Time between two rounds of asking."""
+    transaction_check_max: Live[int] = Field(default=15, alias="transactionCheckMax", ge=0, le=250)
+    """How often it is asked before the message is put aside."""
+    reject_transactions: Live[bool] = Field(default=False, alias="rejectTransactionMessage")
+    """true: half messages are answered 16 NO_PERMISSION."""
 
-    file_reserved_hours: int = Field(default=72, alias="fileReservedTime", ge=1, le=24 * 3650)
-    delete_when: str = Field(default="04", alias="deleteWhen", pattern=_HOURS)
-    clean_interval_ms: int = Field(default=10_000, alias="cleanResourceInterval", ge=100, le=3_600_000)
-    disk_max_used_percent: int = Field(default=75, alias="diskMaxUsedSpaceRatio", ge=10, le=95)
-    disk_clean_percent: int = Field(default=85, alias="diskSpaceCleanForciblyRatio", ge=10, le=99)
+    file_reserved_hours: Live[int] = Field(default=72, alias="fileReservedTime", ge=1, le=24 * 3650)
+    """Hours that messages are kept at least; see docs/retention.md."""
+    delete_when: Live[str] = Field(default="04", alias="deleteWhen", pattern=_HOURS)
+    """Hours of the day, separated by `;`, at which old files are deleted."""
+    clean_interval_ms: Live[int] = Field(default=10_000, alias="cleanResourceInterval", ge=100, le=HOUR_MS)
+    """Time between two looks at what may be deleted."""
+    disk_max_used_percent: Live[int] = Field(default=75, alias="diskMaxUsedSpaceRatio", ge=10, le=95)
+    """Percent; on a fuller disk old files are deleted at any hour, whether followers have them or not."""
+    disk_clean_percent: Live[int] = Field(default=85, alias="diskSpaceCleanForciblyRatio", ge=10, le=99)
+    """Percent; on a fuller disk a node deletes its oldest files, old or not."""
     disk_full_percent: int = Field(default=90, alias="diskSpaceWarningLevelRatio", ge=10, le=99)
-    clean_forcibly_enable: bool = Field(default=True, alias="cleanFileForciblyEnable")
+    """Percent; a node with a fuller disk takes no messages."""
+    clean_forcibly_enable: Live[bool] = Field(default=True, alias="cleanFileForciblyEnable")
+    """false: files that are not old are never deleted."""
     data_file_bytes: int = Field(default=1024 * MIB, alias="mappedFileSizeCommitLog", ge=8 * MIB, le=2**40)
+    """Bytes of a data file; the same on all nodes."""
     index_file_bytes: int = Field(
         default=160 * MIB, alias="mappedFileSizeForEntryIndex", ge=4096, le=2**40, multiple_of=32
     )
+    """Bytes of an index file of a group's log."""
     queue_file_bytes: int = Field(
         default=300_000 * 20, alias="mappedFileSizeConsumeQueue", ge=20, le=2**40, multiple_of=20
     )
+    """Bytes of a consume queue file: 300,000 units of 20."""
     entry_cache_bytes: int = Field(default=16 * MIB, alias="entryCacheBytes", ge=0, le=2**40)
-    state_snapshot_interval_ms: int = Field(
-        default=10_000, alias="stateSnapshotIntervalMs", ge=100, le=3_600_000
+    """Newest entries of a group's log kept in memory."""
+    state_snapshot_interval_ms: Live[int] = Field(
+        default=10_000, alias="stateSnapshotIntervalMs", ge=100, le=HOUR_MS
     )
+    """Time between snapshots of a changed state."""
     metrics_port: int = Field(default=0, alias="metricsPort", ge=0, le=65535)
+    """Port of `/metrics` for Prometheus; 0: none. See docs/monitoring.md#metrics."""
     metrics_address: str = Field(default="127.0.0.1", alias="metricsAddress", min_length=1)
+    """Address of that port; every client that reaches it can read names of topics and groups."""
     metrics_topics_max: int = Field(default=100, alias="metricsTopicsMax", ge=1, le=10_000)
-    slow_put_ms: int = Field(default=500, alias="slowPutMs", ge=0, le=3_600_000)
+    """Topics, and (topic, group) pairs, that are shown by name there; the others as one."""
+    slow_put_ms: int = Field(default=500, alias="slowPutMs", ge=0, le=HOUR_MS)
+    """A put that takes so long is logged, with its steps; 0: none is."""
     log_format: Literal["text", "json"] = Field(default="text", alias="logFormat")
+    """`json`: each line of the log is an object; `--log-format` wins. See docs/monitoring.md#logs."""
 
     @field_validator("broker_cluster_name", "broker_name", "dledger_group")
     @classmethod
@@ -215,16 +295,10 @@ class BrokerConfig(BaseModel):
         """An empty one is none: so a preference set while the broker runs can be taken back."""
         return value or None
 
-    @field_validator("dledger_peers")
+    @field_validator("dledger_peers", "message_delay_level")
     @classmethod
-    def _check_peers(cls, value: str) -> str:
-        parse_peers(value)
-        return value
-
-    @field_validator("message_delay_level")
-    @classmethod
-    def _check_delay_levels(cls, value: str) -> str:
-        parse_delay_levels(value)
+    def _check_list(cls, value: str, info: Any) -> str:
+        (parse_peers if info.field_name == "dledger_peers" else parse_delay_levels)(value)
         return value
 
     @field_validator("namesrv_addr")
@@ -315,8 +389,10 @@ def _property_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-KNOWN_KEYS: tuple[str, ...] = tuple(
-    sorted(field.alias for field in BrokerConfig.model_fields.values() if field.alias is not None)
+_FIELD_OF: Final = {field.alias: name for name, field in BrokerConfig.model_fields.items() if field.alias}
+KNOWN_KEYS: Final = tuple(sorted(_FIELD_OF))
+RUNTIME_KEYS: Final = frozenset(
+    key for key, name in _FIELD_OF.items() if _LIVE in BrokerConfig.model_fields[name].metadata
 )
 
 
@@ -369,44 +445,6 @@ def _sentence(error: Mapping[str, Any]) -> str:
     return f"{key} = {error['input']!r}: {message}"
 
 
-RUNTIME_KEYS: Final = frozenset(
-    {
-        "autoCreateSubscriptionGroup",
-        "autoCreateTopicEnable",
-        "brokerPermission",
-        "cleanFileForciblyEnable",
-        "cleanResourceInterval",
-        "deleteWhen",
-        "diskMaxUsedSpaceRatio",
-        "diskSpaceCleanForciblyRatio",
-        "enablePropertyFilter",
-        "fileReservedTime",
-        "filterSupportRetry",
-        "groupsMax",
-        "heldSendsMax",
-        "longPollingEnable",
-        "maxMessageSize",
-        "maxTransferBytesOnMessageInDisk",
-        "maxTransferBytesOnMessageInMemory",
-        "maxTransferCountOnMessageInDisk",
-        "maxTransferCountOnMessageInMemory",
-        "offsetResetMarksMax",
-        "offsetsMax",
-        "preferredLeaderId",
-        "rejectTransactionMessage",
-        "shortPollingTimeMills",
-        "stateSnapshotIntervalMs",
-        "topicsMax",
-        "traceOn",
-        "transactionCheckInterval",
-        "transactionCheckMax",
-        "transactionTimeOut",
-    }
-)
-"""Those that are read at each use, or taken over by who made something of them
-(ReplicatedState.on_settings_changed). All others are read once, when what they rule is made.
-"""
-
 logger = logging.getLogger(__name__)
 
 
@@ -438,9 +476,6 @@ def take_settings(config: BrokerConfig, settings: Mapping[str, str]) -> None:
         name = _FIELD_OF[key]
         # The model is frozen for its readers; this is the one place that changes it.
         config.__dict__[name] = getattr(_changed(config, {key: value}), name)
-
-
-_FIELD_OF: Final = {field.alias: name for name, field in BrokerConfig.model_fields.items()}
 
 
 def _changed(config: BrokerConfig, settings: Mapping[str, str]) -> BrokerConfig:

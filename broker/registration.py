@@ -73,7 +73,7 @@ class Registration:
         self.trigger()
 
     async def start(self) -> None:
-        period_s = self._config.register_name_server_period_ms / 1000
+        period_s = self._config.register_period_ms / 1000
         self._tasks = [
             asyncio.create_task(link.keep_registered(period_s), name=f"registration at {link.address}")
             for link in self._links

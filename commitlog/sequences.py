@@ -107,14 +107,8 @@ def stamp_sequences(
         message.prepared_transaction_offset = SEQUENCED
 
 
-def sequence_of(properties: bytes) -> tuple[bytes, int, int] | None:
-    """Key, batch and number in a sequenced record's properties; None when they hold none."""
-    found = place_of(properties)
-    return None if found is None else found[:3]
-
-
 def place_of(properties: bytes) -> tuple[bytes, int, int, bytes] | None:
-    """The same with the record's digest."""
+    """Key, batch, number and digest in a sequenced record's properties; None when they hold none."""
     found = _VALUE.match(properties)
     if found is None:
         return None

@@ -142,10 +142,15 @@ class RequestCode(IntEnum):
     AUTH_LIST_ACL = 3010
     SWITCH_TIMER_ENGINE = 5001
     LEDGERMQ_NODE_STATUS = 65001
+    """The node's status, `broker.admin.types.NodeStatusMessage`; what it does not know is null."""
     LEDGERMQ_TRANSFER_LEADER = 65002
+    """Ext field `transferee`: lead no longer. Answered when the transfer has begun."""
     LEDGERMQ_SEND_SEQUENCED = 65003
+    """Numbered rows of an exactly-once writer; see docs/decisions/spark.md#exactly-once-writes."""
     LEDGERMQ_END_BATCH = 65004
+    """All of a writer's batch is acknowledged: compare it with the log, and end writers that are done."""
     LEDGERMQ_GROUP_PROGRESS = 65005
+    """The lag of all groups at once."""
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052

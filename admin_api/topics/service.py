@@ -215,8 +215,6 @@ class TopicTables:
 GROUPS_COUNTED_MAX: Final = 50
 """Groups whose traffic is asked for: two asks a broker each."""
 RETENTION_ATTRIBUTE: Final = "retention.ms"
-_PUTS: Final = ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE")
-_GETS: Final = ("GROUP_GET_NUMS", "GROUP_GET_SIZE")
 RETENTION_DIGITS_MAX: Final = 15
 TYPE_ATTRIBUTE: Final = "message.type"
 PERM_INHERIT: Final = 1

@@ -226,7 +226,7 @@ class Assignment:
         if known is not None:
             return known
         config = self._config
-        mode = PULL if topic.startswith(RETRY_PREFIX) else config.default_message_request_mode
+        mode = PULL if topic.startswith(RETRY_PREFIX) else config.default_request_mode
         return RequestMode(topic, group, mode, config.default_pop_share_queue_num if mode == POP else 0)
 
     async def _assigned(

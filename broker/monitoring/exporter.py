@@ -52,10 +52,10 @@ class NodeFigures:
             "node": config.dledger_self_id,
             "durability": config.durability,
         }
-        yield gauges("node_info", "Who this node is.", list(labels), [(list(labels.values()), 1)])
-        yield gauge("writable", "1: this node takes messages.", log.is_writable())
+        yield gauges("node_info", "1, with this node's names.", list(labels), [(list(labels.values()), 1)])
+        yield gauge("writable", "1: it takes messages.", log.is_writable())
         yield gauge("log_applied_index", "Last entry in the consume queues.", log.applied_index)
-        yield gauge("log_size_bytes", "Bytes of the log.", _size_bytes(log, self._end_position()))
+        yield gauge("log_size_bytes", "Bytes of the log it keeps.", _size_bytes(log, self._end_position()))
         if engine is not None:
             status = engine.status()
             yield from _role(status)
@@ -69,18 +69,18 @@ def _size_bytes(log: MessageLog, end: int | None) -> int:
 
 def _role(status: NodeStatus) -> Iterator[Metric]:
     rows = [((role.value.lower(),), float(role is status.role)) for role in Role]
-    yield gauges("node_role", "1: the node has this role.", ("role",), rows)
+    yield gauges("node_role", "1: the node has this role, leader, follower or candidate.", ("role",), rows)
     yield gauge("term", "Term of the node.", status.term)
     yield gauge("leader_known", "1: the node knows who leads.", status.leader_id is not None)
     yield counter("elections", "Changes of leader that this node saw.", status.elections_total)
-    yield gauge("impaired", "1: it does not vote, or is not to lead.", status.impairment is not None)
+    yield gauge("impaired", "1: it lost log or vote, and is being healed.", status.impairment is not None)
 
 
 def _marks(status: NodeStatus) -> Iterator[Metric]:
     yield gauge("log_begin_index", "First entry that is kept.", status.begin_index)
     yield gauge("log_end_index", "Last entry, on the disk or not.", status.end_index)
     yield gauge("log_persisted_index", "Last entry on this node's disk.", status.persisted_index)
-    yield gauge("log_committed_index", "Last entry known to be on a majority.", status.commit_index)
+    yield gauge("log_committed_index", "Last entry known to be on a majority's disks.", status.commit_index)
 
 
 def _peers(engine: DLedgerServer, status: NodeStatus) -> Iterator[Metric]:
@@ -90,11 +90,11 @@ def _peers(engine: DLedgerServer, status: NodeStatus) -> Iterator[Metric]:
     rows = [((peer.id,), float(engine.is_connected(peer.id))) for peer in peers]
     yield gauges("peer_connected", "1: there is a connection to the peer.", label, rows)
     entries = [((peer.id,), peer.lag_entries) for peer in peers]
-    yield gauges("peer_lag_entries", "Entries a follower is behind its leader.", label, entries)
+    yield gauges("peer_lag_entries", "Leader only: entries a follower is behind.", label, entries)
     size = [((peer.id,), peer.lag_bytes) for peer in peers]
-    yield gauges("peer_lag_bytes", "Bytes a follower is behind its leader.", label, size)
+    yield gauges("peer_lag_bytes", "Leader only: bytes a follower is behind.", label, size)
     contact = [((peer.id,), _seconds(peer.last_contact_ms_ago)) for peer in peers]
-    yield gauges("peer_last_contact_seconds", "Since the leader heard of a follower.", label, contact)
+    yield gauges("peer_last_contact_seconds", "Leader only: since it heard of a follower.", label, contact)
 
 
 def _seconds(ms: int | None) -> float | None:
@@ -139,7 +139,7 @@ class HostFigures:
     def _clients(self) -> Iterator[Metric]:
         server = self._server
         yield gauge("connections", "Connections of clients.", server.connection_count)
-        yield counter("connections_refused", "Connections turned away at the bound.", server.turned_away)
+        yield counter("connections_refused", "Turned away at the bound, or closed there.", server.turned_away)
         yield gauge("clients", "Members of producer and consumer groups.", len(self._clients_known))
         yield gauge("topics", "Topics there are.", len(self._state.topics))
         rows: list[Row] = [((kind,), read()) for kind, read in sorted(self._waiting.items())]

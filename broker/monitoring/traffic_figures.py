@@ -157,7 +157,7 @@ class TrafficFigures:
         yield counters("get_bytes", "Bytes given to consumers.", pair, _rows(gets, 1, pair))
         group = ("group",)
         dead_rows = _rows(dead, 0, group)
-        yield counters("dlq_messages", "Messages that became dead letters, by group.", group, dead_rows)
+        yield counters("dlq_messages", "Messages that became dead letters.", group, dead_rows)
         yield counter("puts_failed", "Sends that were refused or not committed.", failed)
 
     def _consumers(self) -> Iterator[Metric]:
@@ -165,7 +165,7 @@ class TrafficFigures:
             self._lags.reset()  # the leadership may have ended since they were read
         rows: list[Row] = [(pair, lag) for pair, lag in self._lags.shown.items()]
         rows.append(((OTHER, OTHER), self._lags.other))
-        text = "Messages a group has not consumed; known by the node that takes messages."
+        text = "Lag of a group, at most 10 s old; only of the node that takes messages."
         yield gauges("consumer_lag_messages", text, ("topic", "group"), rows)
 
     def _steps(self) -> Iterator[Metric]:
@@ -175,7 +175,7 @@ class TrafficFigures:
         yield histogram("replicate_seconds", "From there, till a majority has them.", puts.replicate)
         yield histogram("ack_seconds", "Decoded sends, till they are answered.", puts.ack)
         yield histogram("fsync_seconds", "One write to the log's files, with its sync.", writes.seconds)
-        yield histogram("dispatch_seconds", "One stretch of entries, into the queues.", log_metrics.dispatch)
+        yield histogram("dispatch_seconds", "Committed entries, into the queues.", log_metrics.dispatch)
         yield histogram("put_batch_messages", "Messages of one put.", puts.messages)
         yield histogram("put_batch_bytes", "Bytes of their bodies.", puts.size_bytes)
         yield histogram("write_batch_entries", "Entries of one write.", writes.entries)
@@ -184,7 +184,7 @@ class TrafficFigures:
     def _requests(self) -> Iterator[Metric]:
         counts = self._counts
         by_code: list[Row] = [((_request(code),), count) for code, count in sorted(counts.requests.items())]
-        yield counters("requests", "Requests by code.", ("request",), by_code)
+        yield counters("requests", "Requests, by name of their code.", ("request",), by_code)
         refused: list[Row] = [
             ((_request(code), _answer(answer)), count)
             for (code, answer), count in sorted(counts.refused.items())

@@ -47,7 +47,7 @@ class TimerRules:
         self._is_enabled = config.timer_wheel_enable and config.pending_appends_max >= PENDING_APPENDS_MIN
         self._delay_max_ms = config.timer_max_delay_s * 1_000
         self._precision_ms = config.timer_precision_ms
-        self._congest_max = config.timer_congest_num_each_slot
+        self._congest_max = config.timer_slot_max
         self._pending_max = config.timer_pending_max
 
     def waiting(
@@ -128,7 +128,7 @@ class TimerLimits:
     def __init__(self, config: BrokerConfig, index: TimerIndex) -> None:
         self._index = index
         self._pending_max = config.timer_pending_max
-        self._congest_max = config.timer_congest_num_each_slot
+        self._congest_max = config.timer_slot_max
         self._counts: dict[int, int] = {}
 
     def may_time(self, out_ms: int) -> bool:

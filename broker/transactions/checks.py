@@ -110,10 +110,10 @@ class TransactionChecks:
 
     async def _keep_checking(self) -> None:
         config = self._config
-        await self._pause(lambda: min(config.transaction_check_interval_ms, config.transaction_timeout_ms))
+        await self._pause(lambda: min(config.transaction_check_ms, config.transaction_timeout_ms))
         while True:
             await self.run_round()
-            await self._pause(lambda: config.transaction_check_interval_ms)
+            await self._pause(lambda: config.transaction_check_ms)
 
     async def _pause(self, pause_ms: Callable[[], int]) -> None:
         """Wait so long; a change of the settings counts from the pause's start."""

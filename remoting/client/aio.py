@@ -88,17 +88,6 @@ class RemotingClient:
                 connection.abort()
             raise
 
-    async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> None:
-        """Send a request that wants no answer; return when it is handed to the connection.
-
-        Raises:
-            ConnectFailedError: nothing was sent.
-        """
-        connection = await self.connect(address, timeout_s)
-        if self._signer is not None:
-            self._signer.sign(command)
-        connection.send_oneway(command)
-
     async def connect(self, address: str, timeout_s: float = 3.0) -> Connection:
         """Return the open connection to `host:port`, made now if there is none. Callers share one attempt.
 

@@ -135,15 +135,15 @@ def _camel_case(name: str) -> str:
 
 
 def _read(field: _Field, text: str | None) -> Any:
-    if text is None or (text == "" and field.type is not str and field.default is not dataclasses.MISSING):
+    """A value that is not simply a text or a small number: those `parse_named` reads itself."""
+    if text is None or (text == "" and field.default is not dataclasses.MISSING):
         if field.default is dataclasses.MISSING:
             raise HeaderError(field.wire_name, "is null")
         return field.default
     if field.type is int:
         return parse_int(field.wire_name, text, field.bits)
-    if field.type is bool:
-        return parse_bool(field.wire_name, text)
-    return text
+    assert field.type is bool
+    return parse_bool(field.wire_name, text)
 
 
 def _text(value: Any) -> str:

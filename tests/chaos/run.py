@@ -101,16 +101,29 @@ class Run:
         return report
 
     async def _drain_each(self) -> None:
+        """A node that reads a damaged unit of one of its queues stops, and its next start builds its queues
+        again (docs/crash_safety.md): it is started once, as a supervisor would do it.
+        """
         for node_id, node in self.cluster.nodes.items():
-            await self.cluster.lead(node_id)
+            await self._drain_from(node_id)
+            if not node.is_running:
+                assert "a queue's unit points" in self.cluster.last_log(node_id)
+                await self.revive()
+                await self.cluster.wait_whole(HEALED_LIMIT_S)
+                await self._drain_from(node_id)
+                assert node.is_running, self.cluster.log_end(node_id)
 
-            async def is_named(address: str = f"{node.public_ip}:{node.port}") -> bool:
-                self.load.forget_broker()
-                return await self.load.find_broker() == address
+    async def _drain_from(self, node_id: str) -> None:
+        node = self.cluster.nodes[node_id]
+        await self.cluster.lead(node_id)
 
-            await eventually(f"the name server names {node_id}", is_named, HEALED_LIMIT_S)
-            await self.load.drain()
-            await self.load.find_by_keys()
+        async def is_named(address: str = f"{node.public_ip}:{node.port}") -> bool:
+            self.load.forget_broker()
+            return await self.load.find_broker() == address
+
+        await eventually(f"the name server names {node_id}", is_named, HEALED_LIMIT_S)
+        await self.load.drain()
+        await self.load.find_by_keys()
 
     def assert_same_bytes(self, end: int) -> None:
         """The replicas' data files are equal up to what is committed."""

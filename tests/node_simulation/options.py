@@ -106,7 +106,7 @@ def _draw_config(rng: random.Random) -> dict[str, int]:
         "queue_file_bytes": rng.choice((200, 2_000, 20_000)),
         "entry_cache_bytes": rng.choice((0, 10_000, 16 << 20)),
         "state_snapshot_interval_ms": rng.choice((200, 2_000, 10_000)),
-        "register_name_server_period_ms": rng.choice((1_000, 5_000, 30_000)),
+        "register_period_ms": rng.choice((1_000, 5_000, 30_000)),
     }
     if rng.random() < 0.3:
         config |= FAST_TIMES

@@ -150,7 +150,7 @@ def test_a_node_whose_loop_stands_still_while_it_dials_goes_on(is_leader: bool) 
 
 @pytest.mark.parametrize("side", ["dialled", "accepted", "all"])
 def test_sockets_closed_without_a_call_are_found_and_replaced(side: str) -> None:
-    with Script(config=FILES | {"register_name_server_period_ms": 1_000}) as script:
+    with Script(config=FILES | {"register_period_ms": 1_000}) as script:
         sender = script.start_client("sender", send_on_and_on)
         script.run(500)
         nodes = script.world.nodes.values()

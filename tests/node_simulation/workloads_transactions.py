@@ -35,7 +35,7 @@ HEARTBEAT_S = 0.5
 ENOUGH_ROUNDS = 250
 CHECKS = {
     "transaction_timeout_ms": 500,
-    "transaction_check_interval_ms": 700,
+    "transaction_check_ms": 700,
     "transaction_check_max": ENOUGH_ROUNDS,
 }
 

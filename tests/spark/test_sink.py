@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from commitlog.record import parse_properties
-from commitlog.sequences import sequence_of
+from commitlog.sequences import place_of
 from tests.integration.cluster import Cluster
 from tests.integration.waiting import wait_for
 from tests.spark.conftest import TopicName
@@ -48,7 +48,7 @@ def test_every_column_arrives(
     (third,) = [record for records in read_topic(cluster.namesrv, other).values() for record in records]
     assert third.body == b""
     assert parse_properties(third.properties)["b"] == "ü"
-    assert (sequence_of(first.properties) is not None) == (delivery == "exactly-once")
+    assert (place_of(first.properties) is not None) == (delivery == "exactly-once")
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)

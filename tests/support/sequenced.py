@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 
 from commitlog.record import Message
-from commitlog.sequences import SEQUENCED, sequence_of
+from commitlog.sequences import SEQUENCED, place_of
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.headers.send import SequencedSendRequestHeader
@@ -64,6 +64,6 @@ def sequenced_send(
 
 def numbers_of(messages: Sequence[Message]) -> list[int]:
     """The numbers of messages that are all sequenced."""
-    found = [sequence_of(message.properties) for message in messages]
+    found = [place_of(message.properties) for message in messages]
     assert all(message.prepared_transaction_offset == SEQUENCED for message in messages)
     return [one[2] for one in found if one is not None]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
 
-from bench.growth_runs import _catch_up_figures, _growth, disk_speed, medians_of, rate_between
-from bench.processes import END, WARM, Processes, UsageMeter, cpu_time_s, figures_of, free_base
+from bench.growth_runs import _catch_up_figures, _growth, rate_between
+from bench.processes import UsageMeter, cpu_time_s, figures_of
 
 PROGRAM = "import time; print('up', flush=True); time.sleep(60)"
 
@@ -38,50 +36,6 @@ def test_growth_is_measured_from_a_fifth_on() -> None:
     found = _growth([1.0, 9.0, *(10.0 + number for number in range(8))])
     assert (found["warm_mb"], found["end_mb"], found["peak_mb"]) == (10.0, 17.0, 17.0)
     assert found["mb_per_minute"] == pytest.approx(60.0)
-
-
-def test_medians_of_runs() -> None:
-    assert medians_of({"a": [{"x": 1.0}, {"x": 5.0}, {"x": 3.0}]}, "x") == {"a": 3.0}
-
-
-def test_disk_speed_leaves_nothing_behind(tmp_path: Path) -> None:
-    assert disk_speed(tmp_path, total_bytes=1 << 20) > 0
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_free_base_avoids_a_port_in_use() -> None:
-    first = free_base([0, 3])
-    with socket.create_server(("127.0.0.1", first + 3)):
-        assert free_base([0, 3]) != first
-
-
-def test_processes_are_metered_and_stopped(tmp_path: Path) -> None:
-    processes = Processes(tmp_path / "run")
-    process = processes.spawn("busy", [sys.executable, "-c", PROGRAM])
-    with UsageMeter({"busy": psutil.Process(process.pid)}, interval_s=0.01) as meter:
-        while not meter.usage["busy"].series_mb or "up" not in processes.tail("busy"):
-            processes.require_alive()
-        processes.stop()
-    assert meter.usage["busy"].cpu_s >= 0
-    assert meter.usage["busy"].peak_resident_mb >= meter.usage["busy"].peak_private_mb > 0
-    assert process.returncode is not None
-
-
-def test_process_that_ended_is_told_with_its_last_words(tmp_path: Path) -> None:
-    processes = Processes(tmp_path / "run")
-    processes.spawn("short", ["sh", "-c", "echo no room; exit 3"]).wait()
-    with pytest.raises(SystemExit, match=r"short ended with 3:\nno room"):
-        processes.require_alive()
-    processes.stop()
-
-
-def test_cpu_time_counts_between_the_marks_of_a_load_program() -> None:
-    burn = "import time\nwhile time.process_time() < 0.2: pass"
-    lines = ("print('WARM', flush=True)", burn, "print('END', flush=True)", "print({})")
-    program = [sys.executable, "-c", "\n".join(lines)]
-    marks: list[str] = []
-    assert figures_of(program, 60.0, {WARM: lambda: marks.append(WARM), END: lambda: marks.append(END)}) == {}
-    assert marks == [WARM, END]
 
 
 def test_cpu_time_before_the_begin_and_after_the_end_does_not_count() -> None:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench import front_page, growth_page, page, pipeline_page
-from bench.growth_page import sections
-from bench.plots import bars, lines, tails
 from bench.results_file import read
 from bench.summary import ratios, summarize
-from bench.text_table import text_table
 
 SVG = "{http://www.w3.org/2000/svg}svg"
 
@@ -59,12 +55,6 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (page, growth_page, pipeline_page):
         for name in {"bars", "lines", "tails"} & set(vars(module)):
             monkeypatch.setattr(module, name, lambda *_: None)
-
-
-def test_table_turns_columns_of_figures_to_the_right() -> None:
-    assert text_table(["a", "b"], [["x|y", "1"], ["z", "**2**"]]) == (
-        "| a | b |\n| --- | --: |\n| x\\|y | 1 |\n| z | **2** |"
-    )
 
 
 @pytest.mark.usefixtures("folder")
@@ -120,52 +110,3 @@ def test_pages_say_what_the_results_say() -> None:
     front = front_page.PAGE.read_text(encoding="utf-8")
     table = front_page.figures_table(document["result"], pipeline["result"])
     assert front == front_page.with_figures(front, table)
-
-
-def test_front_page_has_the_cpu_time_of_a_message_on_both_sides() -> None:
-    table = front_page.figures_table(document(20_000.0)["result"], None)
-    java = front_page.RIVALS[front_page.JAVA]
-    assert f"| stock Java producer, 64 threads | messages/s | 20,000 | 1,000 | 78 | 283 | {java} |" in table
-
-
-def test_front_page_without_its_marks_is_not_written_over() -> None:
-    with pytest.raises(ValueError, match="lacks the marks"):
-        front_page.with_figures("# A page\n", "| table |")
-
-
-@pytest.mark.usefixtures("folder")
-def test_page_without_results_still_tells_how_to_measure() -> None:
-    assert "bench/get_rivals.sh" in page.page(None)
-
-
-def test_growth_sections_of_what_was_measured(tmp_path: Path) -> None:
-    found = {
-        "growth-restart": {
-            "load": {"command": "c"},
-            "result": {"restarts": [{"log_gib": 20.0, "nodes": 3, "after_stop_s": 1.5, "after_kill_s": 2}]},
-        },
-        "growth-bodies": {
-            "load": {"command": "c"},
-            "result": {
-                "disk_mb_s": 800.0,
-                "bodies": {"1 MiB": {"body_mb_s": 200, "all_nodes_mb_s": 600, "share_of_disk": 0.75}},
-            },
-        },
-    }
-    text = "\n".join(sections(found.get, tmp_path, "plots"))
-    assert "| 20 GiB | 3 | 1.50 s | 2.00 s |" in text
-    assert "| 1 MiB | 200 | 600 | 75% |" in text
-    assert "follower" not in text
-
-
-def test_plots_are_small_and_the_same_for_the_same_figures(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="only in the dependency group bench")
-    spread = {"median": 5.0, "min": 4.0, "max": 6.0}
-    bars(tmp_path / "b.svg", "t", "messages/s", {"work": {"ledgermq": spread, "nats": spread}})
-    tails(tmp_path / "t.svg", "t", {"ledgermq": [(0.5, 1.0), (0.99, 3.0), (1.0, 9.0)]})
-    for name in ("l.svg", "again.svg"):
-        lines(tmp_path / name, "t", "MB", {"n0": [(0.0, 1.0), (1.0, 2.0)]}, {"killed": 0.5})
-    files = sorted(tmp_path.glob("*.svg"))
-    assert [ET.parse(file).getroot().tag for file in files] == [SVG] * 4
-    assert all(file.stat().st_size < 40_000 for file in files)
-    assert (tmp_path / "l.svg").read_bytes() == (tmp_path / "again.svg").read_bytes()

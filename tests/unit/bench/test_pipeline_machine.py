@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.pipeline_machine import from_disk_bytes, kept_in_memory, only_cores, tasks_of
+from bench.pipeline_machine import kept_in_memory, only_cores, tasks_of
 
 THREADS = """
 import sys, threading
@@ -48,17 +48,6 @@ def test_every_thread_of_what_was_started_is_held_to_one_processor_and_let_go(ch
     assert [os.sched_getaffinity(task) for task in tasks] == [whole] * 4
 
 
-def test_more_processors_than_there_are_are_refused() -> None:
-    with pytest.raises(ValueError, match="there are"), only_cores(len(os.sched_getaffinity(0)) + 1):
-        pass
-
-
-def test_an_ended_process_has_no_threads() -> None:
-    done = subprocess.Popen([sys.executable, "-c", ""])
-    done.wait()
-    assert tasks_of(done.pid) == []
-
-
 def locked_kb() -> int:
     """How much this process keeps locked."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
@@ -74,20 +63,3 @@ def test_files_are_locked_while_they_are_kept_and_not_longer(tmp_path: Path) -> 
         assert locked_kb() == before + (24 if is_locked else 0)
         assert is_locked, "24 KiB are within what anybody may lock"
     assert locked_kb() == before
-
-
-def test_a_lock_that_is_refused_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a").write_bytes(b"1")
-
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr("bench.pipeline_machine.mmap.mmap", refuse)
-    with kept_in_memory([tmp_path / "a"]) as is_locked:
-        assert not is_locked
-
-
-def test_what_came_from_the_disk_is_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "vmstat").write_text("pgpgin 3\npgpgout 9\n", encoding="ascii")
-    monkeypatch.setattr("bench.pipeline_machine.VMSTAT", tmp_path / "vmstat")
-    assert from_disk_bytes() == 3 * 1024

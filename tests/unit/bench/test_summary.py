@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from bench.compare import command
-from bench.results_file import as_text
-from bench.summary import AIMS, Aim, derived, failed, idle_aim, lost, ratios, spread, summarize, values
+from bench.summary import AIMS, Aim, derived, failed, lost, ratios, spread, summarize, values
 
 
 def one(number: int, side: str, scenario: str, **figures: Any) -> dict[str, Any]:
@@ -65,14 +62,6 @@ def test_summary_holds_numbers_and_the_highest_of_nodes_but_no_errors() -> None:
     assert summary["own64"]["nats"]["cpu_s"]["median"] == 2.0
 
 
-def test_idle_aim() -> None:
-    rounds = [one(0, "ledgermq", "idle", idle_cpu_percent={"n0": 0.5, "n1": 1.0})]
-    found = idle_aim(rounds)
-    assert found is not None
-    assert (found["ours"], found["theirs"], found["met"]) == (1.0, None, False)
-    assert idle_aim([]) is None
-
-
 def test_lost_counts_what_was_not_stored_and_what_was_not_delivered() -> None:
     rounds = [one(0, "ledgermq", "drain", lost=1, missed=2), one(0, "nats", "own64", lost=9)]
     assert lost(rounds) == 3
@@ -91,16 +80,3 @@ def test_what_failed_is_told_and_has_no_figures() -> None:
     rounds = [*ROUNDS, one(0, "nats", "own64", failed="no stream")]
     assert failed(rounds) == rounds[-1:]
     assert "own64" not in summarize(rounds)
-
-
-def test_command_of_a_comparison_names_no_folder_of_a_machine() -> None:
-    assert command(["--rounds", "1", "--folder", "/somewhere", "--save", "all"]) == (
-        "python -m bench.compare --rounds 1 --save all"
-    )
-
-
-def test_results_keep_lists_of_figures_on_one_line() -> None:
-    document = {"series": [1, 2.5, None], "rows": [{"a": []}, ["x y"]]}
-    text = as_text(document)
-    assert '"series": [ 1, 2.5, null ]' in text
-    assert json.loads(text) == document

@@ -101,11 +101,6 @@ def test_delay_levels_are_in_milliseconds() -> None:
     assert BrokerConfig().delay_levels_ms[17] == 7_200_000
 
 
-def test_every_key_is_in_the_manual() -> None:
-    manual = (Path(__file__).parents[3] / "docs" / "broker.md").read_text(encoding="utf-8")
-    assert [key for key in KNOWN_KEYS if f"`{key}`" not in manual] == []
-
-
 def test_limits_of_the_disk_must_not_fall() -> None:
     with pytest.raises(ConfigError, match="none may be above the next"):
         load_config(None, ["diskMaxUsedSpaceRatio=86"])

@@ -1,6 +1,6 @@
 """The storage damage table of docs/crash_safety.md, made of the very rows that the tests run.
 
-`python -m tests.unit.commitlog.damage_page` writes it into the page.
+`python -m tests.support.pages` writes it into the page.
 """
 
 from collections.abc import Iterator
@@ -10,8 +10,6 @@ from pathlib import Path
 from tests.unit.commitlog import test_damage_table, test_queue_damage
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "crash_safety.md"
-BEGIN, END = "<!-- damage table -->\n", "<!-- end of the damage table -->\n"
 TITLES = ("file", "what happened to it", "what the next start, or the running node, makes of it", "test")
 
 
@@ -209,28 +207,11 @@ OTHER_ROWS = (
 )
 
 
-def table() -> str:
-    """The table in Markdown, a line each row."""
-    lines = [TITLES, ("---",) * len(TITLES), *_cells()]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
-def _cells() -> Iterator[tuple[str, ...]]:
+def damage_rows() -> Iterator[tuple[str, ...]]:
+    """The cells of each row."""
     for row in test_damage_table.ROWS:
         yield row.file, row.damage, row.outcome.value, "`unit/commitlog/test_damage_table.py`"
     for file, damage, outcome, _ in test_queue_damage.ROWS:
         yield file, damage, outcome.value, "`unit/commitlog/test_queue_damage.py`"
     for other in OTHER_ROWS:
         yield other.file, other.damage, other.outcome, "<br>".join(f"`{test}`" for test in other.tests)
-
-
-def parts() -> tuple[str, str, str]:
-    """The page before, within and behind the table."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    within, _, behind = rest.partition(END)
-    return before, within, behind
-
-
-if __name__ == "__main__":
-    before, _, behind = parts()
-    PAGE.write_text(before + BEGIN + table() + END + behind, encoding="utf-8")

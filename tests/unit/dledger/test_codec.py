@@ -38,6 +38,7 @@ KIND_OF = {
     "VoteRequest": 1,
     "HeartbeatRequest": 3,
     "AppendRequest": 6,
+    "AppendResponse": 7,
     "CompareResponse": 9,
     "FetchResponse": 16,
 }
@@ -84,6 +85,17 @@ def test_byte_by_byte_and_with_trailing_data() -> None:
     found = [message for byte in stream for message in decoder.feed(bytes([byte]))]
     assert found == [APPEND]
     assert decoder.feed(frame(APPEND)[5:]) == [APPEND]
+
+
+def test_numbers_that_no_sound_node_sends_are_framed_as_all_others() -> None:
+    """The compiled encoder leaves them to Python; the receiver refuses them."""
+    response = AppendResponse(3, ResponseCode.SUCCESS, 0, -2, 0)
+    request = AppendRequest(3, -2, 2, EntryRange(8, 9, 3, b"two entries"))
+    assert frame(response) == packed(KIND_OF["AppendResponse"], 3, ResponseCode.SUCCESS.value, 0, -2, 0)
+    assert frame(request) == packed(KIND_OF["AppendRequest"], 3, -2, 2, 8, 9, 3, data=b"two entries")
+    for sent in (response, request):
+        with pytest.raises(PeerProtocolError):
+            decode(frame(sent))
 
 
 def test_entry_bytes_are_not_copied_when_encoded() -> None:

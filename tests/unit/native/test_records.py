@@ -124,6 +124,15 @@ def test_an_offset_that_is_none_is_handed_back(next_offset: object) -> None:
     assert encode_ordinary([Message("A", 0, b"")], known, 0, BODY_MAX, RECORD_MAX) is None  # type: ignore[arg-type]
 
 
+def test_bodies_are_a_sequence() -> None:
+    messages = [Message("A", 0, body) for body in (b"x", b"y", b"z")]
+    found = encode_ordinary(messages, {("A", 0): 0}, STORED_MS, BODY_MAX, RECORD_MAX)
+    assert found is not None
+    records = in_python(messages, {("A", 0): 0})[0]
+    assert (len(found[0]), list(found[0])) == (3, records)
+    assert (found[0][1], found[0][-1], found[0][:2]) == (records[1], records[2], records[:2])
+
+
 def test_bodies_are_laid_out_once() -> None:
     found = encode_ordinary([Message("A", 0, b"x")], {("A", 0): 0}, 0, BODY_MAX, RECORD_MAX)
     assert found is not None

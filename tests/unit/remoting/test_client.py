@@ -123,7 +123,8 @@ async def test_oneway_arrives_without_an_answer() -> None:
     server = RemotingServer(router, "127.0.0.1", 0)
     await server.start()
     client = RemotingClient()
-    await client.invoke_oneway(f"127.0.0.1:{server.port}", RemotingCommand(15))
+    connection = await client.connect(f"127.0.0.1:{server.port}")
+    connection.send_oneway(RemotingCommand(15))
     await until(lambda: len(got) == 1)
     assert got[0].is_oneway
     await client.close()

@@ -92,6 +92,12 @@ def test_send_header_takes_every_number_that_java_takes(letter: str, text: str) 
     assert header.ext_fields()[names[letter]] == text
 
 
+def test_send_header_with_a_number_out_of_the_ordinary_and_the_required_letters_alone() -> None:
+    header = SendMessageRequestHeader.parse({**{each: _V2[each] for each in "abcdefgh"}, "e": "-1"})
+    assert header.queue_id == -1
+    assert (header.properties, header.reconsume_times, header.max_reconsume_times) == ("", 0, None)
+
+
 @pytest.mark.parametrize("letter", "abcdefgh")
 def test_send_header_without_a_required_letter_names_it(letter: str) -> None:
     ext = {key: value for key, value in _V2.items() if key != letter}

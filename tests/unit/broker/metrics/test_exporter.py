@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,7 +30,6 @@ LEADING = NodeStatus(Role.LEADER, 3, "n0", 0, 9, 8, 9, 1, (), PEERS, {}, (), Non
 FOLLOWING = NodeStatus(
     Role.FOLLOWER, 4, "n1", 0, 9, 9, 9, -1, (), unknown_peers(("n1", "n2")), {}, (), None, 6
 )
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "monitoring.md"
 
 
 class Node:
@@ -189,17 +185,3 @@ async def test_a_name_is_shown_once(node: Node) -> None:
     node.parts.statistics.got("a@b", "g", 0, 1, 1, 1)
     keys = [(sample.name, *sorted(sample.labels.items())) for sample in await node.samples()]
     assert len(keys) == len(set(keys))
-
-
-def documented() -> Iterator[str]:
-    for line in PAGE.read_text(encoding="utf-8").splitlines():
-        found = re.match(r"\| `(ledgermq_\w+)`", line)
-        if found and "(admin)" not in line:
-            yield found[1]
-
-
-async def test_the_page_lists_what_is_shown_and_nothing_else(node: Node) -> None:
-    node.engine.node_status = replace(LEADING, peers=(PEERS[0],))
-    text = (await node.exporter.render()).decode()
-    shown = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
-    assert set(documented()) == shown
