@@ -1,4 +1,4 @@
-"""Short pieces of asynchronous work beside the request handlers."""
+"""Tasks that handlers start and that outlive the request's turn of the event loop."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -35,13 +35,13 @@ from remoting.errors import RemotingError, RequestError
 from remoting.router import Handler, HandlerResult
 
 ELECTION_WAIT_MS = 2_000
-"""An election is over by then. A group without a majority stays without a leader: after this time requests
-are not held any more, or a client with many queues would wait this long for each.
+"""An election ends within this time. A group without a majority stays without a leader: after this time
+requests are not held any more, or a client with many queues would wait this long for each.
 """
-LOOK_INTERVAL_MS = 100
-"""Interval at which a waiting request checks whether another node leads: there is no notification of that."""
+POLL_INTERVAL_MS = 100
+"""Interval at which a waiting request checks whether another node leads, which nothing notifies."""
 OUTAGE_MEMORY_S = 30.0
-"""Without a request for this long, a leader may have come and gone unseen."""
+"""After this long without a request, a leader may have been elected and lost since the last one."""
 FORWARDS_MAX = 1_000
 FORWARD_BYTES_MAX = 64 * 1024 * 1024
 POLL_INTERVAL_S = 0.1
@@ -88,7 +88,7 @@ class Readiness:
         return self._log.is_writable()
 
     def refusal(self) -> RequestError:
-        """What a client is answered that should have asked the leader."""
+        """The answer to a client that should have asked the leader."""
         remark = f"only the leader answers this: {self.leader_hint()}"
         return RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
 
@@ -118,7 +118,7 @@ class Readiness:
             if left_s <= 0:
                 return False
             try:
-                async with asyncio.timeout(min(left_s, LOOK_INTERVAL_MS / 1000)):
+                async with asyncio.timeout(min(left_s, POLL_INTERVAL_MS / 1000)):
                     await self._writable.wait()
             except TimeoutError:
                 continue
@@ -207,7 +207,7 @@ class Forwarder:
             try:
                 return await self._client.invoke(address, copy, timeout_s)
             except RemotingError as error:
-                logger.info("request %d, handed on to %s, has no answer: %s", copy.code, address, error)
+                logger.info("request %d, forwarded to %s, has no answer: %s", copy.code, address, error)
                 return None
 
     async def ask_leader(
@@ -233,6 +233,7 @@ class Forwarder:
         finally:
             self._under_way -= 1
             self._under_way_bytes -= len(request.body)
+            assert self._under_way >= 0, f"{self._under_way} requests are forwarded"
 
 
 OnLeader = Callable[[Handler], Handler]

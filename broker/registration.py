@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class Registration:
-    """What one node says to its name servers. `term` gives the node's current term."""
+    """Keeps one node registered at all its name servers. `term` returns the node's current term."""
 
     def __init__(
         self,

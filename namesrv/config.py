@@ -131,14 +131,18 @@ def _load(path: Path) -> dict[str, dict[str, str]]:
 
 
 def _save(path: Path, data: bytes) -> None:
-    """Write a file beside it, then rename that one: a crash leaves the old table or the new one."""
+    """Replace a file as a whole: a crash leaves the old table or the new one.
+
+    The data is synced before the rename, and the directory after it: a rename that reached the disk earlier
+    than the data would leave an empty table.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".tmp")
-    with beside.open("wb") as file:
+    side_file = path.with_name(path.name + ".tmp")
+    with side_file.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    side_file.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

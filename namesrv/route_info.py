@@ -124,6 +124,7 @@ class RouteInfoManager:
         broker = self._brokers.setdefault(registration.broker_name, _Broker(registration.cluster, {}))
         broker.cluster = registration.cluster
         broker.addrs[registration.broker_id] = registration.addr
+        assert list(broker.addrs.values()).count(registration.addr) == 1, f"{registration.addr} has two ids"
         is_first = known is None or holder != registration.addr
         is_changed = known is None or is_first or known.data_version != registration.data_version
         if registration.broker_id == MASTER_ID and is_changed:
@@ -283,10 +284,10 @@ class RouteInfoManager:
             self._remove_if_empty(known.broker_name)
 
     def _remove_nodes(self, addrs: Iterable[str]) -> list[str]:
-        gone = list(addrs)
-        for addr in gone:
+        removed = list(addrs)  # `addrs` reads the table that changes here
+        for addr in removed:
             self._remove_node(addr)
-        return gone
+        return removed
 
     def _remove_node(self, addr: str) -> None:
         name = self._nodes.pop(addr).broker_name

@@ -29,7 +29,7 @@ from telemetry.loop_delay import LoopDelay
 
 
 class NodeFigures:
-    """Reads engine and log at the moment it is asked: a node that leads no more has nothing of a leader."""
+    """Reads engine and log at each scrape: a follower shows none of a leader's figures."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ def _seconds(ms: int | None) -> float | None:
 
 
 class HostFigures:
-    """Asks the system when it is asked itself."""
+    """Reads the system's figures at each scrape."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""HTTP/1.1 for one question, GET /metrics: one request to a connection, bounded in bytes, time and number.
+"""An HTTP/1.1 server for GET /metrics: one request to a connection, bounded in bytes, time and number.
 
 Idle connections cannot block new ones: at the bound the one that has been idle the longest is closed for a
 new one.
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class MetricsServer:
-    """Serves what `render` gives. Port 0 lets the system choose."""
+    """Serves the text that `render` returns. Port 0 lets the system choose."""
 
     def __init__(self, render: Callable[[], Awaitable[bytes]], host: str, port: int) -> None:
         self._render = render

@@ -46,7 +46,7 @@ class PutMetrics:
         self.size_bytes = Histogram(SIZES)
         self._second = -1
         self._lines = 0
-        self._untold = 0
+        self._unlogged = 0
 
     def done(self, turn: Turn, committed_s: float) -> None:
         """A put is committed, since that moment, and answered."""
@@ -72,9 +72,9 @@ class PutMetrics:
 
     def _log(self, turn: Turn, what: str, now_s: float, committed_s: float) -> None:
         if not self._may_log(int(now_s)):
-            self._untold += 1
+            self._unlogged += 1
             return
-        untold, self._untold = self._untold, 0
+        unlogged, self._unlogged = self._unlogged, 0
         result = turn.result
         index, term = (-1, 0) if result is None else (result.first_index, result.term)
         named = [f"{conn.connection_id}-{asked.opaque}" for conn, asked in _first(turn)]
@@ -87,14 +87,14 @@ class PutMetrics:
             "%s: %d messages from entry %d of term %d on: %.1f ms till laid out, %.1f ms till a majority had "
             "them, %.1f ms till answered; requests %s%s",
             *(what, len(turn.messages), index, term, *steps.values(), " ".join(named)),
-            f"; {untold} such puts before were not logged" if untold else "",
+            f"; {unlogged} such puts before were not logged" if unlogged else "",
             extra={
                 "batch": index,
                 "batch_term": term,
                 "messages": len(turn.messages),
                 "body_bytes": turn.body_bytes,
                 "requests": named,
-                "untold": untold,
+                "unlogged": unlogged,
                 **steps,
             },
         )

@@ -1,10 +1,8 @@
-"""Which names are shown when there are more than a time series database should hold. Pure.
+"""Metrics of traffic: messages by topic and group, requests by code, and the duration of each step.
 
 Prometheus keeps a series for each name it ever saw, so at most so many are shown: those with the most
 messages lately. The messages of all other names are counted under one name. That counter never decreases,
 because Prometheus reads a decrease as a restart: a name that becomes shown is not subtracted from it.
-
-Traffic: messages by topic and group, requests by code, and the duration of each step.
 """
 
 import asyncio
@@ -89,6 +87,7 @@ class TopTotals:
             is_new = count < old_count
             messages += count if is_new else count - old_count
             size_bytes += count_bytes if is_new else count_bytes - old_bytes
+        assert messages >= self._other[0], f"a counter goes back from {self._other[0]} to {messages}"
         self._other = messages, size_bytes
 
 

@@ -2,8 +2,8 @@
 (AckMessageProcessor, ChangeInvisibleTimeProcessor).
 
 Each is answered when its record is committed: after SUCCESS, every later leader knows it. A handle that is
-not valid any more, because the message's time is over or it was acknowledged before, is answered NO_MESSAGE;
-RocketMQ's broker answers SUCCESS and delivers the message again.
+not valid any more, because the invisible time has ended or the message was acknowledged before, is answered
+NO_MESSAGE; RocketMQ's broker answers SUCCESS and delivers the message again.
 """
 
 import base64
@@ -32,7 +32,7 @@ from remoting.router import Router
 BATCH_ACKS_MAX = 4_096
 BATCH_OFFSETS_MAX = 65_536
 BITS_BYTES_MAX = 4_096
-STALE = "the handle is not valid: the message's time is over, or it was acknowledged or changed before"
+STALE = "the handle is not valid: its invisible time has ended, or it was acknowledged or changed before"
 BUSY = "[OVERLOAD]the log accepts no records now"
 
 
@@ -46,8 +46,8 @@ class _Acked:
 
 
 class PopAcks:
-    """Serves the requests of one broker, while there is a table. `on_free` is called with the key of a queue
-    that is consumed in order when it may be popped again.
+    """Handles the requests of one broker while its table is loaded. `on_free` is called with the key of a
+    queue that is consumed in order as soon as it may be popped again.
     """
 
     def __init__(
@@ -88,12 +88,13 @@ class PopAcks:
         if finished == len(entries):
             self._answer_later(request, connection, success_response(request))
             return
-        remark = f"of {len(entries)} entries {len(entries) - finished} hold none or only some: {STALE}"
+        refused = len(entries) - finished
+        remark = f"{refused} of {len(entries)} entries were not acknowledged as a whole: {STALE}"
         answer = error_response(request, ResponseCode.NO_MESSAGE, remark)
         self._answer_later(request, connection, answer)
 
     def change_invisible_time(self, request: RemotingCommand, connection: ClientConnection) -> None:
-        """200053: the message stays invisible from now on for so long; for no time at all is a `nack`."""
+        """200053: the message stays invisible for `invisibleTime` from now on; 0: it is visible at once."""
         header = ChangeInvisibleTimeRequestHeader.parse(request.ext_fields)
         key = self._key(header.consumer_group, header.topic, header.queue_id)
         handle = _handle(header.extra_info)
@@ -103,13 +104,16 @@ class PopAcks:
             remark = f"invisibleTime {invisible_ms} is not between 0 and {INVISIBLE_MAX_MS} ms"
             raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
         self._check_room()
-        group_queue = self._group_queue(key)
+        group_queue = self._ledger.group_queue(key)
         if group_queue is None or not _is_out(group_queue, header.offset, handle):
             raise RequestError(ResponseCode.NO_MESSAGE, STALE)
         now_ms = self._clock()
         self._ledger.record(Changed(key, header.offset, now_ms, invisible_ms))
         pop_time_ms = now_ms
         if header.offset not in group_queue.out:  # in order: the batch keeps its pop time
+            order = group_queue.order
+            assert order is not None, f"{header.offset} of {key} is in flight in no batch"
+            assert header.offset in order.pending, f"{header.offset} of {key} is not in flight any more"
             pop_time_ms = handle.pop_time_ms
             invisible_ms += max(now_ms - pop_time_ms, 0)  # the wall clock may have been set back
             self._on_free(key)
@@ -122,7 +126,7 @@ class PopAcks:
 
     def _finish(self, acked: _Acked) -> bool:
         """Whether all of it was in flight."""
-        group_queue = self._group_queue(acked.key)
+        group_queue = self._ledger.group_queue(acked.key)
         out = tuple(
             offset
             for offset in acked.offsets
@@ -130,6 +134,7 @@ class PopAcks:
         )
         if out and group_queue is not None:
             self._ledger.record(Finished(acked.key, out))
+            assert group_queue.out.keys().isdisjoint(out), f"{acked.key} still has {out} in flight"
             if group_queue.order is not None and not group_queue.order.pending:
                 self._on_free(acked.key)
         if len(out) == len(acked.offsets):
@@ -152,7 +157,7 @@ class PopAcks:
     def _answer_later(
         self, request: RemotingCommand, connection: ClientConnection, answer: RemotingCommand
     ) -> None:
-        """With the commit of what was recorded in this turn; at once when that is nothing."""
+        """Answer when the ops of this turn are committed; at once when there are none."""
         if self._ledger.has_recorded:
             self._ledger.when_committed(partial(self._answer, request, connection, answer))
         else:
@@ -168,10 +173,6 @@ class PopAcks:
         if status is not PutStatus.PUT_OK:
             answer = put_answer(request, status)
         self._router.answer(request, connection, answer)
-
-    def _group_queue(self, key: GroupQueueKey) -> GroupQueue | None:
-        table = self._ledger.table
-        return table.group_queues.get(key) if table is not None else None
 
     def _check_room(self) -> None:
         if not self._ledger.may_record():
@@ -258,7 +259,7 @@ def _handle(text: str) -> Handle:
 
 
 def _is_out(group_queue: GroupQueue, offset: int, handle: Handle) -> bool:
-    """Whether the message is in flight by this very handle."""
+    """Whether the message is in flight by the pop that this handle names."""
     in_flight_batch = group_queue.out.get(offset)
     if in_flight_batch is not None:
         return (

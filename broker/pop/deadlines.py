@@ -1,4 +1,4 @@
-"""What is to happen at some time, by deadline. Pure: the time is an argument.
+"""Items by deadline, for timers of many items. Pure: the time is an argument.
 
 Deadlines are rounded up to whole buckets, so that adding and removing have constant cost, independent of the
 number of items, and an item that is removed before its deadline leaves no entry behind.
@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 BUCKET_MS = 50
 EMPTY_MAX = 1_024
-"""Empty buckets that are kept at most, besides as many as there are items."""
+"""More empty buckets than this, and than items, are removed."""
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Deadlines(Generic[T]):
                 self._buckets = {at: bucket for at, bucket in self._buckets.items() if bucket}
                 self._order = sorted(self._buckets)
 
-    def take_due(self, now_ms: int) -> list[T]:
+    def pop_due(self, now_ms: int) -> list[T]:
         """Remove and return the due items, the earliest first."""
         due: list[T] = []
         while self._order and self._order[0] * self._bucket_ms <= now_ms:

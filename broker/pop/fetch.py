@@ -28,7 +28,7 @@ from remoting.headers.pop import PopMessageRequestHeader
 RETRY_FIRST_EVERY = 5
 """How often a pop reads retries first (popFromRetryProbability 20)."""
 READS_MAX = 4
-"""Of one queue by one pop, past messages that are not wanted."""
+"""Reads of one queue for one pop: each skips messages that its filter does not match."""
 ANSWER_BYTES_MAX = 256 * 1024
 INIT_MODE_MIN = 0
 
@@ -48,7 +48,7 @@ class Pop:
 
 @dataclass(slots=True)
 class Fetched:
-    """What a pop got, and the parts of its answer. `rest` counts what is left in those queues."""
+    """The messages of a pop, and the parts of its answer. `rest` counts the messages left in its queues."""
 
     pop_time_ms: int
     count: int = 0
@@ -61,8 +61,8 @@ class Fetched:
     is_limited: bool = False
     """Too much is in flight already."""
     is_damaged: bool = False
-    goes_on: bool = False
-    """There is more after messages that are not wanted."""
+    has_more: bool = False
+    """More messages follow those that the filter did not match."""
     free_in_ms: int | None = None
     """In how long messages in flight in order may be handed out again."""
 
@@ -83,7 +83,7 @@ class _Read:
 
 
 class Fetcher:
-    """Serves the pops of one broker. Only while there is a table."""
+    """Reads messages for the pops of one broker, while its table is loaded."""
 
     def __init__(
         self,
@@ -111,8 +111,8 @@ class Fetcher:
         self._total_max = config.pop_in_flight_total_max
         self._turn = 0
 
-    def take(self, pop: Pop) -> Fetched:
-        """Hand out what there is for the pop; recorded, but not flushed."""
+    def fetch(self, pop: Pop) -> Fetched:
+        """Hand out messages to the pop: recorded in the ledger, which the caller has to flush."""
         fetched = Fetched(self._clock())
         for key in self._group_queues(pop.header):
             queue = self._log.queues.get(key.topic, key.queue_id)
@@ -121,14 +121,14 @@ class Fetcher:
             try:
                 self._fetch_from(pop, key, queue, fetched)
             except DamagedRecordError:
-                fetched.is_damaged = True  # it is being repaired
+                fetched.is_damaged = True  # repaired from the peers; other queues may have messages
         return fetched
 
     def next_offset(self, key: GroupQueueKey, queue: ConsumeQueue, init_mode: int = INIT_MODE_MIN) -> int:
         """Where the group's next pop of the queue begins. A group that is new to the queue begins at its
         first message, or at its last if it wants that and the queue has lost some already.
         """
-        group_queue = self._group_queue(key)
+        group_queue = self._ledger.group_queue(key)
         if group_queue is not None:
             return group_queue.next_offset
         committed = self._commits.current(*key)
@@ -172,16 +172,12 @@ class Fetcher:
             for queue_id in range(config.read_queue_nums if config is not None else 0):
                 yield GroupQueueKey(group, name, queue_id)
 
-    def _group_queue(self, key: GroupQueueKey) -> GroupQueue | None:
-        table = self._ledger.table
-        return table.group_queues.get(key) if table is not None else None
-
     def _fetch_from(self, pop: Pop, key: GroupQueueKey, queue: ConsumeQueue, fetched: Fetched) -> None:
         header = pop.header
         if self._resets:
-            # The ledger moved already; a consumer that pulls the queue later must not be sent back.
+            # The ledger moved already; a consumer that pulls the queue later must not be set back.
             self._resets.take(*key)
-        group_queue = self._group_queue(key)
+        group_queue = self._ledger.group_queue(key)
         start = self.next_offset(key, queue, header.init_mode)
         if header.order and group_queue is not None:
             if self._is_blocked(group_queue, header.attempt_id, fetched):
@@ -197,7 +193,7 @@ class Fetcher:
         read = self._read(pop, key, start, room, ANSWER_BYTES_MAX - fetched.size_bytes)
         fetched.rest += max(queue.max_offset - read.next_offset, 0)
         if not read.places:
-            fetched.goes_on = fetched.goes_on or read.next_offset < queue.max_offset
+            fetched.has_more = fetched.has_more or read.next_offset < queue.max_offset
             self._pass_over(key, group_queue, start, read.next_offset)
             return
         self._hand_out(pop, key, read, fetched)
@@ -245,8 +241,8 @@ class Fetcher:
     def _pass_over(
         self, key: GroupQueueKey, group_queue: GroupQueue | None, start: int, next_offset: int
     ) -> None:
-        """Nothing up to here is wanted. That needs no record: the next leader finds the same. A queue that
-        began behind the log's end goes back.
+        """The filter matches nothing up to here. That needs no record: the next leader finds the same. A
+        queue that began behind the log's end is set back.
         """
         if group_queue is None:
             if next_offset < start:
@@ -261,6 +257,8 @@ class Fetcher:
 
     def _hand_out(self, pop: Pop, key: GroupQueueKey, read: _Read, fetched: Fetched) -> None:
         header, offsets = pop.header, read.offsets
+        assert read.start <= offsets[0], f"{key}: {offsets[0]} was read from {read.start} on"
+        assert offsets[-1] < read.next_offset, f"{key}: {offsets[-1]}, and the next is {read.next_offset}"
         times = fetched.pop_time_ms, header.invisible_time_ms
         if header.order:
             self._ledger.record(PoppedInOrder(key, offsets, read.next_offset, *times, header.attempt_id))
@@ -272,10 +270,11 @@ class Fetcher:
         fetched.bodies.append(read.body)
         fetched.count += len(offsets)
         fetched.size_bytes += len(read.body)
+        assert fetched.count <= header.max_msg_nums, f"{fetched.count} messages for one pop"
         self._statistics.got(key.topic, key.group, key.queue_id, len(offsets), len(read.body), 0)
 
     def _order_counts(self, key: GroupQueueKey) -> str:
-        group_queue = self._group_queue(key)
+        group_queue = self._ledger.group_queue(key)
         assert group_queue is not None, key
         assert group_queue.order is not None, key
         counts = group_queue.order.counts

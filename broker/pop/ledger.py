@@ -39,7 +39,7 @@ from commitlog.log_machine import REQUEST_RETRY_MS, Changelog, LoadedMachine, ig
 from commitlog.record import Message, Record, decode_record, format_properties
 
 GROUP_QUEUES_MAX = 100_000
-"""Queues, each once for every group that pops it, of which more is known than an offset."""
+"""Group queues in the table: each queue counts once for every group that pops it."""
 WAITING_OPS_MAX = 20_000
 """Ops that the log has not accepted yet. Beyond that, requests are refused."""
 FLOORS_INTERVAL_MS = 500
@@ -64,7 +64,7 @@ async def load(log: MessageLog, deleted_at: Mapping[str, int]) -> tuple[PopTable
         table.apply(Dropped(key))
     async for record in ops_log.records(start, ops_log.max_offset):
         ops = decode_record_body(bytes(record.body))
-        if not isinstance(ops, SnapshotPart):  # of a snapshot that was not written to its end
+        if not isinstance(ops, SnapshotPart):  # a part of an incomplete snapshot
             changes += len(ops)
             for op in ops:
                 if deleted_at.get(op.key.topic, -1) < record.physical_offset:
@@ -149,7 +149,7 @@ class PopLedger(LoadedMachine[PopTable]):
         self._sought: dict[GroupQueueKey, int] = {}
         """Offsets that groups were moved to while the table is loaded."""
         self._deleted_topics: set[str] = set()
-        """Some may exist again: what is in flight of them is of messages that are gone."""
+        """Some may exist again: what is in flight of them are deleted messages."""
         state.on_topics_changed(self._on_topics_changed)
         state.on_topic_deleted(self._on_topic_deleted)
         commits.on_commit(self._seek)
@@ -164,8 +164,12 @@ class PopLedger(LoadedMachine[PopTable]):
         """None while this node does not lead, or loads it. Changed by `record` alone."""
         return self._table
 
+    def group_queue(self, key: GroupQueueKey) -> GroupQueue | None:
+        """The group's entry for the queue; None when it has none, or the table is not loaded."""
+        return self._table.group_queues.get(key) if self._table is not None else None
+
     def may_record(self) -> bool:
-        """Whether ops may be recorded; not while the log has accepted none for long."""
+        """Whether ops may be recorded: not while too many wait for a log that refuses them."""
         return len(self._ops) < WAITING_OPS_MAX
 
     def may_add(self, key: GroupQueueKey) -> bool:
@@ -201,6 +205,7 @@ class PopLedger(LoadedMachine[PopTable]):
             return
         while self._ops:
             body, count = _joined(self._ops)
+            # Requests wait for the last of these records: the log commits in order, so all are then.
             waiters = self._waiters if count == len(self._ops) else []
             result = self._log.put([self._message(body)], partial(_notify, waiters))
             if result.status is not PutStatus.PUT_OK:
@@ -211,6 +216,7 @@ class PopLedger(LoadedMachine[PopTable]):
             del self._ops[:count]
             if waiters:
                 self._waiters = []
+        assert not self._waiters, f"{len(self._waiters)} requests wait for a record that was not written"
         self.snapshot_if_due()
 
     def move(self, messages: Sequence[Message], finished: Sequence[Finished]) -> PutStatus:
@@ -220,11 +226,12 @@ class PopLedger(LoadedMachine[PopTable]):
         """
         self.flush()
         if self._table is None or self._ops:
-            return PutStatus.OS_PAGE_CACHE_BUSY
+            return PutStatus.OS_PAGE_CACHE_BUSY  # the ops that still wait were applied before these
         if messages and self._config.pending_appends_max <= len(messages):
             return self._move_one_by_one(messages, finished)
         body, count = _joined(finished)
         assert count == len(finished), f"{len(finished)} group_queues in one put"
+        # The copies come first: when the log ends between them, the message is in flight and is copied again.
         result = self._log.put([*messages, self._message(body)], ignore)
         if result.status is PutStatus.PUT_OK:
             self._changes += count
@@ -252,12 +259,13 @@ class PopLedger(LoadedMachine[PopTable]):
 
     def snapshot_messages(self, table: PopTable) -> list[Message]:
         """As LoadedMachine. Idle queues are left out: the replicated offsets say the same of them."""
+        assert not self._ops, "a snapshot would be ahead of the records before it"
         return [self._message(body, TAG_SNAPSHOT) for body in snapshot_bodies(table.rows(self._idle(table)))]
 
     def snapshot_written(self, table: PopTable) -> None:
         """As LoadedMachine."""
         for key in self._idle(table):
-            table.forget(key)
+            table.drop_idle(key)
 
     def rewrite_before(self, position: int) -> None:
         """On the leader: write a snapshot if the last one is before this position of the log, so that
@@ -272,14 +280,14 @@ class PopLedger(LoadedMachine[PopTable]):
         return {
             group_queue.key
             for group_queue in table.group_queues.values()
-            if self._is_forgettable(group_queue)
+            if self._is_idle_and_committed(group_queue)
         }
 
-    def _is_forgettable(self, group_queue: GroupQueue) -> bool:
+    def _is_idle_and_committed(self, group_queue: GroupQueue) -> bool:
         return group_queue.is_idle() and self._state.offsets.get(*group_queue.key) == group_queue.next_offset
 
     def _note_floors(self) -> None:
-        """Let the groups' offsets follow, for tools, and for consumers that pull the queue later."""
+        """Advance the groups' offsets, for tools, and for consumers that pull the queue later."""
         touched, self._touched = self._touched, {}
         for key in touched:
             group_queue = self._table.group_queues.get(key) if self._table is not None else None
@@ -352,7 +360,7 @@ class PopLedger(LoadedMachine[PopTable]):
         self.snapshot()
 
     def become_follower(self) -> None:
-        """Whether the log still commits what was recorded is open: the requests are refused."""
+        """Refuse the requests that wait: it is unknown whether the next leader commits their records."""
         self._touched.clear()
         self._sought.clear()
         self._deleted_topics.clear()

@@ -65,6 +65,7 @@ class HeldPops(Generic[T]):
             self._per_queue_max
         ):
             return False
+        assert held not in self._connections.get(held.connection_id, ()), f"{held} is held already"
         groups = self._topics.setdefault(held.topic, {})
         if held.group not in groups:
             for name in _retry_topics(held):
@@ -106,7 +107,7 @@ class HeldPops(Generic[T]):
         return found if origin is None else [*found, (origin[1], origin[0])]
 
     def queue_ids(self, group: str, topic: str) -> list[int]:
-        """The queue ids that the group waits at."""
+        """The queue ids for which the group has held pops."""
         return list(self._topics.get(topic, {}).get(group, ()))
 
     def first(self, group: str, topic: str, queue_id: int) -> Held[T] | None:
@@ -115,24 +116,24 @@ class HeldPops(Generic[T]):
     def all_of(self, group: str, topic: str) -> list[Held[T]]:
         return [held for queue in self._topics.get(topic, {}).get(group, {}).values() for held in queue]
 
-    def take_expired(self, now_ms: int) -> list[Held[T]]:
+    def remove_expired(self, now_ms: int) -> list[Held[T]]:
         """Remove and return the held pops whose deadline has passed."""
-        return self._taken(self._deadlines.take_due(now_ms))
+        return self._discard_all(self._deadlines.pop_due(now_ms))
 
-    def take_all(self) -> list[Held[T]]:
-        return self._taken([held for of_one in self._connections.values() for held in of_one])
+    def remove_all(self) -> list[Held[T]]:
+        return self._discard_all([held for of_one in self._connections.values() for held in of_one])
 
     def drop_connection(self, connection_id: int) -> None:
         """Remove the requests of a closed connection."""
-        self._taken(list(self._connections.get(connection_id, ())))
+        self._discard_all(list(self._connections.get(connection_id, ())))
 
     def earliest_deadline_ms(self) -> int | None:
         return self._deadlines.earliest_ms()
 
-    def _taken(self, taken: list[Held[T]]) -> list[Held[T]]:
-        for held in taken:
+    def _discard_all(self, removed: list[Held[T]]) -> list[Held[T]]:
+        for held in removed:
             self.discard(held)
-        return taken
+        return removed
 
 
 def _retry_topics(held: Held[T]) -> tuple[str, str]:
@@ -159,7 +160,7 @@ class PopLongPolling(Generic[T]):
         self._turn_ends = turn_ends
         self._now_ms = now_ms
         self._awake: dict[tuple[str, str], dict[int, None]] = {}
-        """By group and topic, the queue ids with news; -1: all."""
+        """By group and topic, the queue ids with new messages; -1: all."""
         self._later: dict[tuple[str, str], asyncio.TimerHandle] = {}
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -185,7 +186,7 @@ class PopLongPolling(Generic[T]):
             asyncio.get_running_loop().call_soon(self._turn)
 
     def wake_at(self, group: str, topic: str, wait_ms: int) -> None:
-        """Wake the group in so long, or earlier if it is to be woken earlier already."""
+        """Wake the group after `wait_ms`, unless it will be woken earlier anyway."""
         loop = asyncio.get_running_loop()
         due_s = loop.time() + wait_ms / 1_000
         known = self._later.get((group, topic))
@@ -205,7 +206,7 @@ class PopLongPolling(Generic[T]):
         for timer in self._later.values():
             timer.cancel()
         self._later.clear()
-        for held in self.waits.take_all():
+        for held in self.waits.remove_all():
             end(held.request)
 
     def stop(self) -> None:
@@ -253,9 +254,9 @@ class PopLongPolling(Generic[T]):
         self._turn_ends()
 
     def _expire(self) -> None:
-        """A timer that is earlier than need be finds nothing, and arms the next."""
+        """Time out the overdue pops. After an early timer there are none: pops were answered meanwhile."""
         self._timer = None
-        for held in self.waits.take_expired(self._now_ms()):
+        for held in self.waits.remove_expired(self._now_ms()):
             self._expired(held.request)
         self._arm()
 

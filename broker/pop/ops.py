@@ -1,4 +1,4 @@
-"""The records of rmq_sys_LEDGERMQ_POP: what happened to the messages that were handed out. Pure.
+"""Format of the records of rmq_sys_LEDGERMQ_POP: the changes of messages in flight. Pure.
 
 A body is JSON: {"version": 1, "ops": [["p", group, topic, queue, …], …]}, in the order in which it happened:
 
@@ -60,7 +60,7 @@ class Popped(NamedTuple):
 
 
 class PoppedInOrder(NamedTuple):
-    """These are all that the group has of the queue until they are finished."""
+    """Messages in order: the group gets no others of the queue until these are finished."""
 
     key: GroupQueueKey
     offsets: tuple[int, ...]

@@ -40,7 +40,7 @@ class _Notice:
 
 
 class PopPeeks:
-    """The requests of one broker; owns the notifications that wait."""
+    """Handles the requests of one broker; holds notifications until a message arrives."""
 
     def __init__(
         self,
@@ -82,13 +82,13 @@ class PopPeeks:
         self._long_polling.waits.drop_connection(connection.connection_id)
 
     async def start(self) -> None:
-        """The first notification that waits arms what there is to arm."""
+        """Nothing runs until the first notification waits."""
 
     async def stop(self) -> None:
         self._long_polling.stop()
 
     async def peek(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
-        """200052: the messages that a pop would get, which stay where they are."""
+        """200052: the messages that a pop would get, without handing them out."""
         header = PeekMessageRequestHeader.parse(request.ext_fields)
         await self._check(header.consumer_group, header.topic, header.queue_id)
         if not 0 < header.max_msg_nums <= MESSAGES_MAX:
@@ -99,7 +99,7 @@ class PopPeeks:
         room = ANSWER_BYTES_MAX
         keys = self._service.fetcher.queue_keys(header.consumer_group, header.topic, header.queue_id, False)
         for key in keys:
-            start, end = self._stretch(key)
+            start, end = self._unread(key)
             rest += max(end - start, 0)
             if start >= end or count >= header.max_msg_nums or room <= 0:
                 continue
@@ -160,7 +160,7 @@ class PopPeeks:
             raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         return group
 
-    def _stretch(self, key: GroupQueueKey) -> tuple[int, int]:
+    def _unread(self, key: GroupQueueKey) -> tuple[int, int]:
         """From which offset to which a pop of the queue would read."""
         queue = self._log.queues.get(key.topic, key.queue_id)
         if queue is None:
@@ -175,17 +175,16 @@ class PopPeeks:
         return (result.count, result.body) if result.status is ReadStatus.FOUND else (0, b"")
 
     def _has_message(self, header: NotificationRequestHeader) -> bool:
-        table = self._ledger.table
         now_ms = self._now_ms()
         keys = self._service.fetcher.queue_keys(header.consumer_group, header.topic, header.queue_id, False)
         for key in keys:
-            group_queue = table.group_queues.get(key) if table is not None else None
+            group_queue = self._ledger.group_queue(key)
             order = group_queue.order if group_queue is not None else None
             if header.order and order is not None and order.pending:
                 if order.is_same_attempt(header.attempt_id) or order.free_at_ms(now_ms) <= now_ms:
                     return True
                 continue
-            start, end = self._stretch(key)
+            start, end = self._unread(key)
             if start < end:
                 return True
         return False

@@ -1,10 +1,7 @@
-"""The copy of a message that was not acknowledged in time, in the group's pop retry topic
-(PopReviveService.reviveRetry), or among its dead letters. Pure.
+"""Revives messages that were not acknowledged in time (PopReviveService), on the leader only.
 
-Revives messages that were not acknowledged in time (PopReviveService), on the leader only.
-
-A message whose invisible time has ended is copied to the group's pop retry topic, where the group's next pop
-finds it, or after too many tries to its dead letters, and is finished in the same put.
+A message whose invisible time has ended is copied to the group's pop retry topic (reviveRetry), where the
+group's next pop finds it, or after too many tries to its dead letters, and is finished in the same put.
 """
 
 import asyncio
@@ -20,25 +17,32 @@ from broker.pop.table import InFlightBatch
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import RETRY_PREFIX, TopicConfig, dlq_topic
-from commitlog.errors import DamagedRecordError, PositionError
+from broker.store.redelivery import copy_of, stored_message
+from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog, PutStatus
 from commitlog.log_machine import RETRY_MS
 from commitlog.record import (
     PROPERTIES_BYTES_MAX,
-    CorruptRecordError,
     Message,
     MessageIllegalError,
     Record,
-    decode_record,
     format_properties,
     offset_msg_id,
     parse_properties,
 )
-from remoting.record_layout import STORE_HOST_V6
 
 PROPERTY_FIRST_POP_TIME = "1ST_POP_TIME"
 PROPERTY_RETRY_TOPIC = "RETRY_TOPIC"
 PROPERTY_ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+BATCH_MESSAGES_MAX = 200
+BATCH_BYTES_MAX = 1024 * 1024
+DAMAGE_WAIT_MS = 500
+CREATE_WAIT_MS = 2_000
+WAIT_MAX_S = 3_600.0
+SNAPSHOT_INTERVAL_S = 1_800.0
+"""A snapshot is written at least this often, so that retention may delete the records before it."""
+
+logger = logging.getLogger(__name__)
 
 
 def target_topic(record: Record, group: SubscriptionGroupConfig, is_v2: bool) -> TopicConfig:
@@ -54,18 +58,9 @@ def retry_copy(
     record: Record, topic: TopicConfig, group: str, pop_time_ms: int, store_host: bytes
 ) -> Message:
     """The message as its next try: same body, birth and key, one more in reconsumeTimes."""
-    return Message(
-        topic=topic.name,
-        queue_id=0,
-        body=bytes(record.body),
-        properties=_properties(record, topic, group, pop_time_ms),
-        flag=record.flag,
-        sys_flag=record.sys_flag & ~STORE_HOST_V6,
-        born_timestamp_ms=record.born_timestamp_ms,
-        born_host=record.born_host,
-        store_host=store_host,
-        reconsume_times=record.reconsume_times + 1,
-    )
+    message = copy_of(record, topic.name, 0, store_host, _properties(record, topic, group, pop_time_ms))
+    message.reconsume_times += 1
+    return message
 
 
 def _properties(record: Record, topic: TopicConfig, group: str, pop_time_ms: int) -> bytes:
@@ -84,17 +79,6 @@ def _properties(record: Record, topic: TopicConfig, group: str, pop_time_ms: int
     return data if len(data) <= PROPERTIES_BYTES_MAX else record.properties
 
 
-BATCH_MESSAGES_MAX = 200
-BATCH_BYTES_MAX = 1024 * 1024
-DAMAGE_WAIT_MS = 500
-CREATE_WAIT_MS = 2_000
-WAIT_MAX_S = 3_600.0
-SNAPSHOT_INTERVAL_S = 1_800.0
-"""A snapshot is written at least this often, so that retention may delete the records before it."""
-
-logger = logging.getLogger(__name__)
-
-
 @dataclass(slots=True)
 class _Batch:
     messages: list[Message] = field(default_factory=list)
@@ -102,7 +86,7 @@ class _Batch:
     missing: dict[str, TopicConfig] = field(default_factory=dict)
     """Topics to be created first."""
     held_back: dict[InFlightBatch, None] = field(default_factory=dict)
-    """With messages for those topics."""
+    """Batches with messages for those topics."""
     damaged: dict[InFlightBatch, None] = field(default_factory=dict)
     size: int = 0
     size_bytes: int = 0
@@ -119,7 +103,7 @@ class _Batch:
 
 
 class Revival:
-    """The one task of a broker that revives; none runs without the table."""
+    """The task that revives messages; it runs while the table is loaded."""
 
     def __init__(
         self,
@@ -138,24 +122,24 @@ class Revival:
         self._now_ms = now_ms
         self._batch_max = max(1, min(BATCH_MESSAGES_MAX, config.pending_appends_max // 2))
         self._messages_max = self._batch_max
-        self._news = asyncio.Event()
+        self._earlier = asyncio.Event()
         self._wakes_at_ms: int | None = None
         self._task: asyncio.Task[None] | None = None
         self._due: list[InFlightBatch] = []
         ledger.on_ready(self._on_ready)
 
     async def start(self) -> None:
-        """It runs when the table is there."""
+        """The task begins when the table is loaded."""
 
     async def stop(self) -> None:
         self._on_ready(False)
 
-    def look(self) -> None:
-        """Something was handed out: it may be due before everything else."""
+    def wake_if_earlier(self) -> None:
+        """Messages were handed out, which may be due before all others: then wait no longer than for them."""
         table = self._ledger.table
         earliest = table.deadlines.earliest_ms() if table is not None else None
         if earliest is not None and (self._wakes_at_ms is None or earliest < self._wakes_at_ms):
-            self._news.set()
+            self._earlier.set()
 
     def _on_ready(self, is_ready: bool) -> None:
         if self._task is not None:
@@ -182,10 +166,10 @@ class Revival:
         wait_s = WAIT_MAX_S if earliest is None else min(max(earliest - now_ms, 0) / 1_000, WAIT_MAX_S)
         wait_s = min(wait_s, SNAPSHOT_INTERVAL_S)
         self._wakes_at_ms = now_ms + round(wait_s * 1_000)
-        self._news.clear()
+        self._earlier.clear()
         try:
             async with asyncio.timeout(wait_s):
-                await self._news.wait()
+                await self._earlier.wait()
         except TimeoutError:
             pass
 
@@ -193,7 +177,7 @@ class Revival:
         """Revive all messages whose invisible time has ended."""
         table = self._ledger.table
         while table is not None and self._ledger.table is table:
-            self._due += table.deadlines.take_due(self._now_ms())
+            self._due += table.deadlines.pop_due(self._now_ms())
             batch = self._gather()
             if not self._due:
                 return
@@ -220,9 +204,9 @@ class Revival:
         key = in_flight_batch.group_queue.key
         group = self._state.groups.get(key.group)
         try:
-            record = self._record(key, offset) if group is not None else None
+            record = stored_message(self._log, *key[1:], offset) if group is not None else None
         except DamagedRecordError:
-            batch.damaged[in_flight_batch] = None  # it is being repaired
+            batch.damaged[in_flight_batch] = None  # the scrubber fetches it from the peers: tried again later
             return
         if record is None or group is None:
             batch.finish(key, offset)
@@ -236,15 +220,6 @@ class Revival:
         batch.messages.append(retry_copy(record, topic, key.group, in_flight_batch.pop_time_ms, host))
         batch.size_bytes += record.size
         batch.finish(key, offset)
-
-    def _record(self, key: GroupQueueKey, offset: int) -> Record | None:
-        """None for a deleted message. Raises DamagedRecordError."""
-        queue = self._log.queues.get(key.topic, key.queue_id)
-        units = queue.units(offset, 1) if queue is not None and offset >= queue.min_offset else []
-        try:
-            return decode_record(self._log.read(*units[0][:2])) if units and units[0][1] else None
-        except (PositionError, CorruptRecordError):
-            return None
 
     async def _create(self, missing: dict[str, TopicConfig]) -> bool:
         """Whether all of them are there now."""
@@ -270,6 +245,7 @@ class Revival:
         """Return whether to continue at once."""
         if not batch.finished:
             return True
+        assert len(batch.messages) <= batch.size, f"{len(batch.messages)} copies of {batch.size} messages"
         status = self._ledger.move(batch.messages, batch.ops())
         if status is PutStatus.PUT_OK:
             self._messages_max = self._batch_max

@@ -36,7 +36,7 @@ POLL_TIME_MAX_MS = 60_000
 DEFERRED_MAX = 10_000
 """Requests that wait for a leader, for its table, or for their group to be made."""
 ANSWERS_BYTES_MAX = 64 * 1024 * 1024
-"""Of messages that wait for the commit of their pop."""
+"""Bytes of messages whose pops are not committed yet; beyond it pops are answered POLLING_FULL."""
 TOO_MUCH_OUT = (
     "[OVERLOAD]too many messages are in flight (popInflightMessageThreshold of a queue, "
     "popInflightTotal), or the log accepts no records now"
@@ -49,7 +49,7 @@ _Handler = Callable[[RemotingCommand, ClientConnection], None]
 
 
 class PopService:
-    """The requests of one broker; owns those that wait."""
+    """Handles the requests of one broker; holds pops, and requests that wait for the table."""
 
     def __init__(
         self,
@@ -105,16 +105,17 @@ class PopService:
         self.long_polling.waits.drop_connection(connection.connection_id)
 
     async def start(self) -> None:
-        """The first request arms what there is to arm."""
+        """Nothing runs until the first request."""
 
     async def stop(self) -> None:
         self.long_polling.stop()
         self._refuse_deferred()
 
     def _end_turn(self) -> None:
+        """Write what this turn recorded in one record; its answers leave when that is committed."""
         if self._ledger.table is not None:
             self._ledger.flush()
-            self._revival.look()
+            self._revival.wake_if_earlier()
 
     def _admit(self, request: RemotingCommand, connection: ClientConnection) -> None:
         if self._ledger.table is None:
@@ -141,7 +142,7 @@ class PopService:
                 self._spawn(self._wait_for_leader())
 
     async def _wait_for_leader(self) -> None:
-        """An election that this node may win is worth a wait."""
+        """Wait for an election that this node may win, then handle or refuse the deferred requests."""
         try:
             is_leader = await self._readiness.wait()
         finally:
@@ -214,7 +215,7 @@ class PopService:
         self._end_turn()
 
     def _serve(self, pop: Pop) -> bool:
-        """Answer the pop, if there is anything to answer; else it is to be held."""
+        """Answer the pop; False when it found nothing and has to be held."""
         if not pop.connection.is_open:
             return True
         if self._ledger.table is None:
@@ -223,7 +224,7 @@ class PopService:
         if self._answers_bytes >= ANSWERS_BYTES_MAX:
             self._answer(pop, Fetched(self._clock()), ResponseCode.POLLING_FULL, TOO_MUCH_OUT)
             return True
-        fetched = self.fetcher.take(pop)
+        fetched = self.fetcher.fetch(pop)
         if fetched.count:
             self._answers_bytes += fetched.size_bytes
             self._ledger.when_committed(partial(self._on_committed, pop, fetched))
@@ -240,7 +241,7 @@ class PopService:
     def _wake_later(self, pop: Pop, fetched: Fetched) -> None:
         header = pop.header
         wake = partial(self.long_polling.wake, header.consumer_group, header.topic)
-        if fetched.goes_on:
+        if fetched.has_more:
             wake()
         elif fetched.free_in_ms is not None:
             self.long_polling.wake_at(header.consumer_group, header.topic, fetched.free_in_ms)
@@ -265,13 +266,14 @@ class PopService:
 
     def _on_committed(self, pop: Pop, fetched: Fetched, status: PutStatus) -> None:
         self._answers_bytes -= fetched.size_bytes
+        assert self._answers_bytes >= 0, f"{self._answers_bytes} bytes of answers wait"
         if status is PutStatus.PUT_OK:
             self._answer(pop, fetched, ResponseCode.SUCCESS, "FOUND")
         else:
             self._refuse(pop.request, pop.connection, *put_error(status))
 
     def _answer(self, pop: Pop, fetched: Fetched, code: ResponseCode, remark: str) -> None:
-        """All number fields on every answer: the client reads the header of those without messages, too."""
+        """Every answer has all number fields: clients parse them in answers without messages, too."""
         if not pop.connection.is_open:
             return
         header = pop.header

@@ -63,8 +63,8 @@ class Pending:
 
 
 def left_ms(since_ms: int, invisible_ms: int, wall_ms: int) -> int:
-    """How much of its time a message has left when the wall clock, which may be wrong, shows this: never more
-    than all of it.
+    """The rest of a message's invisible time at this wall-clock time: never more than the whole of it, since
+    the clock may have been set back.
     """
     return min(max(since_ms + invisible_ms - wall_ms, 0), invisible_ms)
 
@@ -72,7 +72,7 @@ def left_ms(since_ms: int, invisible_ms: int, wall_ms: int) -> int:
 @dataclass(slots=True)
 class OrderBatch:
     """What a group that consumes in order has of the queue. `pending` are those that it did not acknowledge,
-    by offset; `counts`, how often each was handed out before. When the times of all that is pending are over,
+    by offset; `counts`, how often each was handed out before. When the invisible times of all of these ended,
     the next batch begins at the first that is pending, with all that follows it: what was acknowledged behind
     it comes again, as in RocketMQ: each consumer gets the order without gaps.
     """
@@ -133,7 +133,7 @@ class GroupQueue:
         return min(lowest, next(iter(self.out), lowest), self.next_offset)
 
     def is_idle(self) -> bool:
-        """Whether its next offset is all that is known of it."""
+        """Whether nothing is in flight: then the next offset is its whole state."""
         return not self.out and (self.order is None or not self.order.pending)
 
 
@@ -170,6 +170,7 @@ class PopTable:
                     self._finish(group_queue, offsets)
             case Popped(_, offsets, next_offset, pop_time_ms, invisible_ms):
                 group_queue = self._group_queue(key)
+                # A group that was moved back pops messages that are in flight by an ordered pop, too.
                 self._finish(group_queue, offsets)
                 self.hand_out(group_queue, offsets, pop_time_ms, invisible_ms, now_ms)
                 group_queue.next_offset = next_offset
@@ -185,7 +186,7 @@ class PopTable:
                 if key in self.group_queues:
                     self._clear(self.group_queues.pop(key))
 
-    def forget(self, key: GroupQueueKey) -> None:
+    def drop_idle(self, key: GroupQueueKey) -> None:
         """Drop a queue that is idle: the replicated offsets say all of it."""
         group_queue = self.group_queues.pop(key)
         assert group_queue.is_idle(), f"{key} has {group_queue.in_flight} messages out"
@@ -224,6 +225,8 @@ class PopTable:
     def _leave(self, in_flight_batch: InFlightBatch) -> None:
         self.in_flight -= 1
         in_flight_batch.left -= 1
+        assert in_flight_batch.left >= 0, f"{in_flight_batch.offsets} left their batch more often than once"
+        assert self.in_flight >= 0, f"{self.in_flight} messages are in flight"
         if not in_flight_batch.left:
             self.deadlines.discard(in_flight_batch)
 
@@ -257,6 +260,7 @@ class PopTable:
         for in_flight_batch in dict.fromkeys(group_queue.out.values()):
             self.deadlines.discard(in_flight_batch)
         self.in_flight -= group_queue.in_flight
+        assert self.in_flight >= 0, f"{self.in_flight} messages are in flight"
         group_queue.out = {}
         group_queue.order = None
         return group_queue

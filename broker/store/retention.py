@@ -39,7 +39,7 @@ from remoting.router import Handlers
 
 RETENTION_ATTRIBUTE: Final = "retention.ms"
 """A topic attribute: how long the topic shows its messages."""
-LOOKED_AT_ONCE: Final = 500
+OFFSETS_PER_TURN: Final = 500
 CHANGES_AT_ONCE: Final = 1_000
 STEP_MAX_MS: Final = 60_000
 """A clock moves on by no more than this beyond the time that passed, unless it is set."""
@@ -126,11 +126,12 @@ class TopicRetention:
             queue = queues.get(topic, queue_id)
             if queue is not None and queue.min_offset < queue.max_offset:
                 offset = queue.offset_by_time(oldest_kept_ms)
+                assert offset <= queue.max_offset, f"{topic}@{queue_id}: {offset} of {queue.max_offset}"
                 if offset > queue.min_offset:
                     kept[queue_id] = offset
         return kept
 
-    async def delete_strays(self) -> int:
+    async def delete_remains(self) -> int:
         """On the leader: delete the remains of deleted topics: messages that arrived during the deletion, or
         that an earlier version left, and offsets of late consumers. Returns the number of topics.
         """
@@ -139,7 +140,7 @@ class TopicRetention:
             return 0
         names = dict.fromkeys(log.queues.topics())
         names.update((topic, None) for topic, _ in state.offsets.pairs())
-        strays = [
+        remains = [
             name
             for name in names
             if name not in state.topics
@@ -147,7 +148,7 @@ class TopicRetention:
             and topic_name_error(name) is None
             and not state.is_changing(name)
         ]
-        deletions = [state.propose(DeleteTopic(name)) for name in strays[:CHANGES_AT_ONCE]]
+        deletions = [state.propose(DeleteTopic(name)) for name in remains[:CHANGES_AT_ONCE]]
         return sum(status is PutStatus.PUT_OK for status in await asyncio.gather(*deletions))
 
     async def drop_stale_offsets(self) -> None:
@@ -161,7 +162,7 @@ class TopicRetention:
         for number, (topic, group, offsets) in enumerate(list(state.offsets.items()), 1):
             if self._is_stale(group, topic, offsets):
                 stale.append((group, topic))
-            if number % LOOKED_AT_ONCE == 0:
+            if number % OFFSETS_PER_TURN == 0:
                 await asyncio.sleep(0)
         # Meanwhile a group may exist again, or a consumer may have stored another offset.
         rows = [(group, topic, state.offsets.queues(group, topic)) for group, topic in stale]
@@ -268,16 +269,16 @@ class Retention:
             except Exception:
                 logger.exception("retention failed, tried again")
 
-    # -- what operators ask for ----------------------------------------------------------------------------
+    # -- requests of operators ------------------------------------------------------------------------------
 
     async def delete_expired(self, force: bool = False) -> int:
-        """DELETE_EXPIRED_COMMITLOG: delete the files whose time is over, whatever the hour; with `force` also
+        """DELETE_EXPIRED_COMMITLOG: delete the expired files, whatever the hour; with `force` also
         those that a follower still needs. Returns the number of files deleted here; other nodes follow.
         """
         return await self.round(is_asked_for=True, is_forced=force)
 
     async def clean_queues(self) -> int:
-        """Delete the queue files that lead to nothing; of how many queues. CLEAN_EXPIRED_CONSUMEQUEUE."""
+        """CLEAN_EXPIRED_CONSUMEQUEUE: delete the queue files of deleted messages; of how many queues."""
         async with self._round_under_way:
             return await self._clean_queues()
 
@@ -286,20 +287,22 @@ class Retention:
         CLEAN_UNUSED_TOPIC.
         """
         async with self._round_under_way:
-            return await self._topics.delete_strays()
+            return await self._topics.delete_remains()
 
     async def round(self, *, is_asked_for: bool = False, is_forced: bool = False) -> int:
-        """One pass over all there is to do; how many files of the log were deleted. Raises OSError."""
+        """Decide and delete what is due; how many files of the log were deleted. Raises OSError."""
         async with self._round_under_way:
             self._topics.show()
             now_ms = self._clock.now_ms()
             if self._log.is_writable():
+                # First the checkpoint and the snapshots of other tables, then the decision: a file may be
+                # deleted only when everything it says is said again behind it.
                 await self._write_checkpoint_if_due()
                 covered = self._removal.position_of(self._state.base.covered_index + 1)
                 for rewrite in self._rewriters:
                     rewrite(covered)
                 await self._topics.decide(now_ms)
-                await self._topics.delete_strays()
+                await self._topics.delete_remains()
                 await self._decide(now_ms, is_asked_for, is_forced)
             removed = await self._remove()
             if self._removal.begin_position != self._cleaned_position:
@@ -436,7 +439,7 @@ class RetentionAdmin:
         offsets.
         """
         topics = 0 if self._retention is None else await self._retention.clean_unused_topics()
-        return success_response(request, remark=f"{topics} topics forgotten")
+        return success_response(request, remark=f"{topics} topics deleted")
 
     def _known(self) -> Retention:
         if self._retention is None:

@@ -24,7 +24,7 @@ from remoting.codes import ResponseCode
 from remoting.errors import RequestError
 
 NAME_START = "TIMER_D"
-"""What the names by which a sender asks for a time begin with."""
+"""Common prefix of the property names by which a sender asks for a time."""
 WAITING_PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - OWN_PROPERTIES_BYTES
 PENDING_APPENDS_MIN = 2
 """Appends that the log must accept at once: a message, and the record of its delivery before it."""
@@ -53,7 +53,7 @@ class TimerRules:
     def waiting(
         self, message: Message, properties: Mapping[str, str], added_bytes: int = 0
     ) -> Message | None:
-        """The message as it waits; None when it does not ask for a time, or for one that is over. Its
+        """The message as it waits; None when it asks for no time, or for one that has passed. Its
         properties are still to get `added_bytes`.
 
         Raises RequestError, MessageIllegalError.
@@ -77,7 +77,7 @@ class TimerRules:
         return waiting
 
     def handle(self, topic: str, waiting: Message, unique_key: str) -> str:
-        """By which the sender can recall a message of this topic; none for one that is to be tried again."""
+        """The handle by which the sender can recall the message; empty for a message of a retry topic."""
         out_ms = get_property(waiting.properties, PROPERTY_OUT_MS.encode())
         if out_ms is None or topic.startswith(RETRY_PREFIX):
             return ""
@@ -116,7 +116,7 @@ class TimerRules:
 
 
 def asks_for_time(properties: bytes) -> bool:
-    """Whether a message's properties may hold a sender's wish: what is sure shows `is_timed`."""
+    """Whether a message's properties may ask for a time; `is_timed` decides. This needs no parsing."""
     return any(f"{name}\x01".encode() in properties for name in ASKING_PROPERTIES)
 
 

@@ -15,13 +15,13 @@ from broker.config import BrokerConfig
 from broker.state.changes import SetDelayOffset
 from broker.state.state import ReplicatedState
 from broker.state.topics import HALF_TOPIC
-from broker.timer.scheduling import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC, SCHEDULE_TOPIC
+from broker.store.redelivery import copy_of, real_place, stored_record
+from broker.timer.scheduling import SCHEDULE_TOPIC
 from commitlog.dispatch import DispatchBatch
-from commitlog.errors import DamagedRecordError, PositionError
+from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog, PutStatus
 from commitlog.log_machine import RETRY_MS, LogMachine, is_ahead
-from commitlog.record import CorruptRecordError, Message, Record, decode_record, parse_properties
-from remoting.record_layout import STORE_HOST_V6
+from commitlog.record import Message, Record
 
 BATCH_MESSAGES_MAX = 500
 BATCH_BYTES_MAX = 1024 * 1024
@@ -95,7 +95,7 @@ class DelayDelivery(LogMachine):
         """Write what is due now to the log, level by level, and set the timer for the next."""
         now_ms = self._clock()
         for level in self._levels:
-            if not level.is_busy and level.due_ms is not None and _is_over(level, level.due_ms, now_ms):
+            if not level.is_busy and level.due_ms is not None and _is_due(level, level.due_ms, now_ms):
                 self._deliver(level, now_ms)
         self._arm()
 
@@ -109,7 +109,7 @@ class DelayDelivery(LogMachine):
         self._arm()
 
     def apply(self, batch: DispatchBatch) -> None:
-        """New delayed messages: a level that was read to its end has a next one."""
+        """New delayed messages: a level that was read to its end has a next message."""
         if not self.is_leader:
             return
         is_new = False
@@ -129,6 +129,7 @@ class DelayDelivery(LogMachine):
             self._timer.arm_at(due_ms, self._clock())
 
     def _deliver(self, level: _Level, now_ms: int) -> None:
+        assert not level.is_busy, f"delay level {level.number}: a batch is being written"
         batch = self._due_batch(level, now_ms)
         if batch.passed_over:
             logger.warning("delay level %d: %d messages dropped", level.number, batch.passed_over)
@@ -176,7 +177,10 @@ class DelayDelivery(LogMachine):
             self._advance(level, batch.end_offset)
 
     def _advance(self, level: _Level, offset: int) -> None:
-        """Nothing waits for the proposal: if it is lost, the messages are delivered twice."""
+        """Continue the level at this offset. The progress is proposed after the messages are in the log: when
+        the proposal is lost, a new leader delivers them again.
+        """
+        assert offset >= level.next_offset, f"delay level {level.number}: {level.next_offset} to {offset}"
         if offset != level.next_offset:
             level.next_offset = offset
             self._state.propose(SetDelayOffset(level.number, offset))
@@ -190,9 +194,9 @@ class DelayDelivery(LogMachine):
         room = BATCH_BYTES_MAX
         for position, size, _ in queue.units(batch.end_offset, level.batch_max):
             try:
-                record = self._read(position, size)
+                record = stored_record(self._log, position, size)
             except DamagedRecordError:
-                break  # it is being repaired
+                break  # repaired from the peers; a level keeps its order, so it waits for this one
             if record is not None and (room <= 0 or _due_ms(record, level, now_ms) > now_ms):
                 break
             message = self._delivered(record) if record is not None else None
@@ -209,48 +213,28 @@ class DelayDelivery(LogMachine):
         queue = self._log.queues.get(SCHEDULE_TOPIC, level.queue_id)
         for position, size, _ in queue.units(level.next_offset, 1) if queue is not None else ():
             try:
-                record = self._read(position, size)
+                record = stored_record(self._log, position, size)
             except DamagedRecordError:
                 return now_ms + RETRY_MS
             return now_ms if record is None else _due_ms(record, level, now_ms)
         return None
 
-    def _read(self, position: int, size: int) -> Record | None:
-        """None for a hole in the queue, and for a message that retention deleted before its time."""
-        try:
-            return decode_record(self._log.read(position, size)) if size else None
-        except (PositionError, CorruptRecordError):
-            return None
-
     def _delivered(self, record: Record) -> Message | None:
         """The message for its real topic: its properties stay as they are, DELAY and REAL_TOPIC among them
         (ScheduleMessageService.messageTimeUp). None when its topic does not exist any more.
         """
-        properties = parse_properties(record.properties)
-        topic = properties.get(PROPERTY_REAL_TOPIC, "")
-        queue_id = properties.get(PROPERTY_REAL_QUEUE_ID, "")
-        if topic not in self._state.topics or topic == HALF_TOPIC or not queue_id.isdecimal():
+        place = real_place(record)
+        if place is None or place[0] not in self._state.topics or place[0] == HALF_TOPIC:
             return None
-        return Message(
-            topic=topic,
-            queue_id=int(queue_id),
-            body=record.body,
-            properties=record.properties,
-            flag=record.flag,
-            sys_flag=record.sys_flag & ~STORE_HOST_V6,
-            born_timestamp_ms=record.born_timestamp_ms,
-            born_host=record.born_host,
-            store_host=self._store_host,
-            reconsume_times=record.reconsume_times,
-        )
+        return copy_of(record, *place, self._store_host)
 
 
-def _is_over(level: _Level, due_ms: int, now_ms: int) -> bool:
+def _is_due(level: _Level, due_ms: int, now_ms: int) -> bool:
     """Also true for a time so far away that the clock must have been set back: the level is checked again."""
     return due_ms <= now_ms or is_ahead(due_ms - level.delay_ms, now_ms)
 
 
 def _due_ms(record: Record, level: _Level, now_ms: int) -> int:
-    """A message that was stored by a clock that was ahead is due now."""
+    """Due time of a message; now for one with a store time in the future: its leader's clock was ahead."""
     stored_ms = record.store_timestamp_ms
     return now_ms if is_ahead(stored_ms, now_ms) else stored_ms + level.delay_ms

@@ -11,13 +11,14 @@ is found (ClockSteps). A message whose sender named the absolute time (TIMER_DEL
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
 from broker.config import BrokerConfig
 from broker.state.state import ReplicatedState
 from broker.state.topics import HALF_TOPIC
+from broker.store.redelivery import LogTail, property_of, real_place
 from broker.timer.index_store import DamagedRunError
 from broker.timer.journal import TimerJournal
 from broker.timer.recalls import Recall, Recalls
@@ -29,17 +30,14 @@ from broker.timer.records import (
     delivered,
     deliveries_message,
     out_ms,
-    real_place,
     rolled,
     row_of,
-    text,
 )
 from broker.timer.scheduling import PROPERTY_DELAY_MS, PROPERTY_DELAY_SEC, PROPERTY_RECALL_KEY
-from commitlog.entry import HEADER_BYTES
 from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog, PutStatus
 from commitlog.log_machine import RETRY_MS, LogMachine, is_ahead
-from commitlog.record import Message, Record, decode_record
+from commitlog.record import Message, Record
 
 RECORDS_MAX = 5_000
 """Most records read from the end of the timer queue in one check."""
@@ -56,25 +54,25 @@ class ClockSteps:
         self._journal = journal
         self._last_ms: int | None = None
         self._early: dict[int, None] = {}
-        self._news_from: int | None = None
+        self._unchecked_from: int | None = None
         """Records from this offset on are checked when the index has read them: records that were being
         written when the clock was set back carry the earlier, later time.
         """
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Drop everything found so far: the node has just become leader, or leads again."""
         self._last_ms = None
         self._early.clear()
-        self._news_from = None
+        self._unchecked_from = None
 
     def due(self, now_ms: int, most: int) -> list[Row]:
         """Rows of the messages whose store time is in the future, treated as due; at most `most`. Raises
         DamagedRecordError.
         """
         if self._last_ms is None or is_ahead(self._last_ms, now_ms):
-            self._look(now_ms)
+            self._check_tail(now_ms)
         else:
-            self._look_at_news(now_ms)
+            self._check_new_records(now_ms)
         self._last_ms = now_ms
         rows: list[Row] = []
         for offset in list(self._early):
@@ -87,7 +85,7 @@ class ClockSteps:
                 rows.append(row_of(record, self._journal.roll_ms)._replace(wake_ms=out_ms(record)))
         return rows
 
-    def _look(self, now_ms: int) -> None:
+    def _check_tail(self, now_ms: int) -> None:
         index = self._journal.index
         found = []
         for offset in range(index.end - 1, max(index.end - RECORDS_MAX, 0) - 1, -1):
@@ -99,58 +97,21 @@ class ClockSteps:
         if found:
             logger.warning("%d timer messages were stored by a clock that was ahead", len(found))
         self._early = dict.fromkeys(reversed(found))
-        self._news_from = index.end
+        self._unchecked_from = index.end
 
-    def _look_at_news(self, now_ms: int) -> None:
+    def _check_new_records(self, now_ms: int) -> None:
         """Check new records up to the first one that was stored after the clock was set."""
-        while self._news_from is not None and self._news_from < self._journal.index.end:
-            offset = self._news_from
+        while self._unchecked_from is not None and self._unchecked_from < self._journal.index.end:
+            offset = self._unchecked_from
             record = self._journal.record(offset)
             is_since = record is not None and not is_ahead(record.store_timestamp_ms, now_ms)
-            self._news_from = None if is_since else offset + 1
+            self._unchecked_from = None if is_since else offset + 1
             if record is not None and not is_since and self._waits_too_long(offset, record):
                 self._early[offset] = None
 
     def _waits_too_long(self, offset: int, record: Record) -> bool:
-        has_delay = text(record, PROPERTY_DELAY_MS) or text(record, PROPERTY_DELAY_SEC)
+        has_delay = property_of(record, PROPERTY_DELAY_MS) or property_of(record, PROPERTY_DELAY_SEC)
         return bool(has_delay) and offset in self._journal.index.pending
-
-
-class LogTail:
-    """Reads the records that follow a given one in the log. `file_bytes`: size of a data file; each data file
-    begins with a record.
-    """
-
-    def __init__(self, log: MessageLog, file_bytes: int, is_replicated: bool) -> None:
-        self._log = log
-        self._file_bytes = file_bytes
-        self._header_bytes = HEADER_BYTES if is_replicated else 0
-
-    def messages_behind(self, record: Record, origins: Sequence[int | None]) -> int:
-        """How many messages directly behind `record` were delivered from the records at these positions, in
-        this order. An origin of None is no longer known and matches any delivered message.
-
-        Raises DamagedRecordError.
-        """
-        end = record.physical_offset + record.size
-        for number, origin in enumerate(origins):
-            found = self._next(end, origin)
-            if found is None:
-                return number
-            end = found
-        return len(origins)
-
-    def _next(self, end: int, origin: int | None) -> int | None:
-        next_file = -(-end // self._file_bytes) * self._file_bytes
-        for position in (end, next_file):
-            data = self._log.record_at(position + self._header_bytes)
-            if data is None:
-                continue
-            record = decode_record(data)
-            comes_of = record.prepared_transaction_offset
-            if comes_of == origin or (origin is None and comes_of > 0):
-                return record.physical_offset + record.size
-        return None
 
 
 BATCH_MESSAGES_MAX = 200
@@ -199,7 +160,7 @@ class TimerDelivery(LogMachine):
         self._journal = journal
         self._index = journal.index
         self._recalls = recalls
-        self._tail = LogTail(log, config.data_file_bytes, config.enable_dledger)
+        self._tail = LogTail(log, config)
         self._clock_steps = ClockSteps(journal)
         self._precision_ms = config.timer_precision_ms
         self._most = max(1, min(BATCH_MESSAGES_MAX, config.pending_appends_max - 1))
@@ -207,7 +168,7 @@ class TimerDelivery(LogMachine):
         self._kept: int | None = None
         """How many messages of the last deliveries are in the log; None until this leader checked it."""
         self._life = 0
-        """Of the index, when that was checked."""
+        """The index's `life` at that check: an index that is built again needs another one."""
         self._in_flight = -1
         """Offset of the deliveries that were written and are not in the index yet."""
         self._put_end = -1
@@ -216,7 +177,7 @@ class TimerDelivery(LogMachine):
         self._is_refused = False
         self._timer = self.timer(self.deliver_due)
         journal.on_advance(self.deliver_due)
-        recalls.on_asked(self.deliver_due)
+        recalls.on_recall(self.deliver_due)
 
     def deliver_due(self) -> None:
         """Write what is due now to the log, and set the timer for the next."""
@@ -243,7 +204,7 @@ class TimerDelivery(LogMachine):
         log.
         """
         self._kept, self._in_flight, self._put_end = None, -1, -1
-        self._clock_steps.forget()
+        self._clock_steps.reset()
         self._batch_max = self._most
         self._arm(self._clock())
 
@@ -252,7 +213,7 @@ class TimerDelivery(LogMachine):
         self._recalls.refuse_all(PutStatus.SERVICE_NOT_AVAILABLE)
 
     def _is_ready(self) -> bool:
-        """Whether it is known what earlier leaders delivered."""
+        """Whether this leader has checked which messages the last leader delivered."""
         journal = self._journal
         if self._kept is None or self._life != journal.index.life:
             self._kept = None
@@ -273,7 +234,7 @@ class TimerDelivery(LogMachine):
         kept = self._tail.messages_behind(record, [journal.position(each) for each in last.delivered])
         missing = last.delivered[kept:]
         if missing:
-            logger.info("%d timer messages are put again: their leader died over it", len(missing))
+            logger.info("%d timer messages are delivered again: their leader failed", len(missing))
             journal.reopen(missing)
         return kept
 
@@ -347,14 +308,14 @@ class TimerDelivery(LogMachine):
         """Process a recall that was sent as a message; it has the same delivery time as the message that it
         names.
         """
-        named = text(record, PROPERTY_RECALL_KEY)
+        named = property_of(record, PROPERTY_RECALL_KEY)
         targets = self._recalls.targets(named, row.key, row.wake_ms, row.wake_ms + 1)
         batch.dropped.update(dict.fromkeys([row.offset, *targets]))
 
     def _recalled(self) -> _Batch | None:
         """The waiting messages that are recalled now; None when there are none."""
         batch = _Batch()
-        for recall, targets in self._recalls.take(self._batch_max):
+        for recall, targets in self._recalls.ready(self._batch_max):
             batch.recalls.append(recall)
             batch.dropped.update(dict.fromkeys(targets))
         return batch if batch.recalls else None
@@ -363,11 +324,14 @@ class TimerDelivery(LogMachine):
 
     def _put(self, batch: _Batch, now_ms: int) -> None:
         assert self._kept is not None, "deliveries before the last leader's are known"
+        assert self._in_flight < self._index.end, f"the deliveries at {self._in_flight} are still in flight"
+        assert len(batch.messages) == len(batch.delivered), f"{len(batch.messages)} of {batch.delivered}"
         if batch.lost:
             logger.warning("%d timer messages dropped: they cannot be read, or have no topic", batch.lost)
         deliveries = Deliveries(self._kept, tuple(batch.delivered), tuple(batch.dropped))
         mark = deliveries_message(deliveries, self._store_host, now_ms)
         on_done = partial(self._done, self.leadership, batch)
+        # The record of deliveries comes first: by it a new leader knows which messages must follow.
         result = self._log.put([mark, *batch.messages], on_done)
         if result.status is not PutStatus.PUT_OK:
             self._refused(batch, result.status)

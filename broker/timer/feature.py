@@ -58,7 +58,7 @@ def make_timers(core: Core) -> tuple[TimerJournal, Recalls, TimerDelivery]:
 
 
 def timer_feature(core: Core) -> tuple[Feature, Callable[[int], bool]]:
-    """Also whether there is room for one more timer message that is due at a time."""
+    """Also a function that tests the limits for one more timer message of a delivery time."""
     log = core.log
     journal, recalls, delivery = make_timers(core)
     processor = make_recall_processor(core, recalls)

@@ -1,4 +1,4 @@
-"""What waits on one node, by time: derived from the timer queue, the same on every node, and disposable.
+"""Index of waiting timer messages by time: derived from the timer queue, and built again when it is lost.
 
 The newest rows are in memory, at most ROWS_IN_MEMORY_MAX; then they become a run on the disk. Of what is on
 the disk, memory holds a block of each run and one bit a row (PendingSet). Runs are joined when there are
@@ -14,13 +14,13 @@ from broker.timer.index_store import Checkpoint, PendingSet, Run, RunStore
 from broker.timer.records import Row, first_at, offset_of, unpack
 
 ROWS_IN_MEMORY_MAX = 8_192
-NEWS_MAX = 20_000
+UNSAVED_RECORDS_MAX = 20_000
 """Records of the queue that a node reads again after a crash."""
 RUNS_MAX = 8
 JOINED_RUNS = 6
 JOIN_STEP_ROWS = 1_000
 TRIM_ROWS = 20_000
-"""Rows that are over, passed at once."""
+"""Rows of ended messages that are removed from memory at once."""
 
 
 class TimerIndex:
@@ -45,11 +45,11 @@ class TimerIndex:
         self._near: list[bytes] = []
         self._near_at = 0
         self._runs: list[Run] = []
-        self._over: list[Run] = []
+        self._obsolete: list[Run] = []
         """Runs that the last checkpoint still names."""
         self._joined: list[Run] = []
         """Runs that are being joined."""
-        self._news = 0
+        self._unsaved = 0
 
     def restore(self) -> None:
         """Load the saved checkpoint and runs, if they are usable."""
@@ -67,21 +67,22 @@ class TimerIndex:
         self._store.clear()
 
     def close(self) -> None:
-        for run in self._runs + self._over:
+        for run in self._runs + self._obsolete:
             run.close()
 
     def add(self, row: Row) -> None:
-        """One that waits from now on, or again."""
+        """Add a message that waits from now on, or again."""
         self.pending.add(row.offset)
         insort(self._near, row.pack(), lo=self._near_at)
 
     def remove(self, offset: int) -> bool:
-        """One that does not wait any more; whether it did."""
+        """End a waiting message; whether it waited."""
         return self.pending.remove(offset)
 
     def move_to(self, end: int, position: int) -> None:
         """All of the queue below `end` is in here."""
-        self._news += end - self.end
+        assert end >= self.end, f"the index goes back from {self.end} to {end}"
+        self._unsaved += end - self.end
         self.end, self.position = end, position
 
     def due(self, until_ms: int, most: int, passed_over: Collection[int] = ()) -> list[Row]:
@@ -111,7 +112,7 @@ class TimerIndex:
         return [by_offset[offset] for offset in sorted(by_offset)]
 
     def count_at(self, wake_ms: int) -> int:
-        """How many rows have this time, those that are over among them."""
+        """How many rows have this time, those of ended messages among them."""
         first, end = first_at(wake_ms), first_at(wake_ms + 1)
         begin = self._near_at
         near = bisect_left(self._near, end, lo=begin) - bisect_left(self._near, first, lo=begin)
@@ -119,10 +120,14 @@ class TimerIndex:
 
     @property
     def wants_save(self) -> bool:
-        return len(self._near) - self._near_at >= self._rows_max or self._news >= NEWS_MAX
+        return len(self._near) - self._near_at >= self._rows_max or self._unsaved >= UNSAVED_RECORDS_MAX
 
     def save(self) -> None:
-        """Bring what is in memory to the disk."""
+        """Write the rows in memory as a run, then the checkpoint that names all runs.
+
+        The order counts: a crash before the checkpoint leaves a run that no checkpoint names, which the next
+        start deletes. Joined runs are deleted last, when no checkpoint names them any more.
+        """
         self.trim()
         rows = [row for row in self._near[self._near_at :] if offset_of(row) in self.pending]
         if rows:
@@ -136,9 +141,9 @@ class TimerIndex:
         self._near, self._near_at = [], 0
         extents = tuple(run.extent for run in self._runs)
         self._store.save(Checkpoint(self.end, self.position, self.last_delivery, extents, self.pending))
-        self._news = 0
-        over, self._over = self._over, []
-        for run in over:
+        self._unsaved = 0
+        obsolete, self._obsolete = self._obsolete, []
+        for run in obsolete:
             run.delete()
 
     def join_runs(self) -> Generator[None]:
@@ -158,11 +163,11 @@ class TimerIndex:
         finally:
             self._joined = []
         self._runs = [run for run in self._runs if run not in joined] + [writer.finish()]
-        self._over += joined
+        self._obsolete += joined
         self.save()
 
     def trim(self, most: int = 1 << 62) -> bool:
-        """Pass the rows that are over at the front of each run; whether that is done."""
+        """Skip the rows of ended messages at the front of each run; whether all were skipped."""
         while self._near_at < len(self._near) and offset_of(self._near[self._near_at]) not in self.pending:
             self._near_at += 1
         if self._near_at > TRIM_ROWS // 20:
@@ -177,11 +182,11 @@ class TimerIndex:
         finished = [run for run in self._runs if not run.left and run not in self._joined]
         if finished:
             self._runs = [run for run in self._runs if run not in finished]
-            self._over += finished
+            self._obsolete += finished
         return True
 
     def _waiting(self) -> Iterator[bytes]:
-        """All rows in order, those that are over among them but for the first."""
+        """All rows in order. The first is of a waiting message; the others may be of ended ones."""
         self.trim()
         near = islice(self._near, self._near_at, None)
         return merge(near, *[run.from_row(run.at) for run in self._runs])

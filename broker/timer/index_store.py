@@ -75,6 +75,7 @@ class PendingSet:
         else:
             del self._pieces[number]
         self.count -= 1
+        assert self.count >= 0, f"{self.count} offsets wait"
         return True
 
     def drop_before(self, offset: int) -> None:
@@ -125,7 +126,7 @@ class RunExtent:
 
 
 class Run:
-    """Rows in their order; those before `at` are over."""
+    """Rows in their order; those before `at` are of ended messages."""
 
     def __init__(self, fs: Fs, path: Path, extent: RunExtent) -> None:
         self.extent = extent

@@ -9,25 +9,26 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 
 from broker.config import BrokerConfig
+from broker.store.redelivery import stored_record
 from broker.timer.index import TimerIndex
 from broker.timer.index_store import FOLDER, DamagedRunError, RunStore
 from broker.timer.records import Deliveries, TimerRecordError, read_deliveries, row_of
 from broker.timer.scheduling import TIMER_QUEUE_ID, TIMER_TOPIC
 from commitlog.consume_queue import ConsumeQueue
 from commitlog.dispatch import DispatchBatch
-from commitlog.errors import DamagedRecordError, PositionError
+from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog
 from commitlog.log_machine import LogMachine
-from commitlog.record import CorruptRecordError, Record, decode_record
+from commitlog.record import Record
 from dledger.fs import Fs
 
-READ_AT_ONCE = 200
+RECORDS_PER_TURN = 200
 """Records read before the task yields to the event loop."""
 DAMAGE_WAIT_S = 0.2
-"""A damaged record is being mended from the peers; then it is tried again."""
+"""Pause before a damaged record is read again, while it is repaired from the peers."""
 TRIES_ALONE = 2
-"""Where no peer can mend a record it is lost when it is given up: a disk may fail once."""
-SAVE_AGAIN_NEWS = 10_000
+"""Tries of a read where no peer can repair the record: one failed read may be temporary."""
+SAVE_RETRY_RECORDS = 10_000
 """Records between two attempts to save, while writes to the disk fail."""
 HOUR_MS = 3_600_000
 
@@ -44,7 +45,7 @@ class TimerJournal(LogMachine):
         store = RunStore(fs, config.store_path_root_dir / FOLDER)
         self.index = index or TimerIndex(store)
         self.roll_ms = config.timer_roll_ms
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._callbacks: list[Callable[[], None]] = []
         self._task: asyncio.Task[None] | None = None
         self._joining: Generator[None] | None = None
@@ -119,7 +120,7 @@ class TimerJournal(LogMachine):
         return units[0][0] if units and units[0][1] else None
 
     def reopen(self, offsets: Sequence[int]) -> None:
-        """These wait still: the log has no messages of theirs. Raises DamagedRecordError."""
+        """Have these wait again: the log has no messages delivered from them. Raises DamagedRecordError."""
         for offset in offsets:
             record = self.record(offset)
             if record is not None:
@@ -133,34 +134,34 @@ class TimerJournal(LogMachine):
             self.index.clear()
         except OSError as error:
             logger.error("files of the timer index cannot be deleted: %s", error)
-        self._news.set()
+        self._wakeup.set()
 
     def apply(self, batch: DispatchBatch) -> None:
-        """The task reads the queue: a whole queue at once would hold up the event loop."""
-        self._news.set()
+        """Wake the task that reads the queue: read here, a long queue would block the event loop."""
+        self._wakeup.set()
 
     def become_leader(self) -> None:
         """Whether an index that is ahead of the queue is of this log is known now."""
-        self._news.set()
+        self._wakeup.set()
 
     async def _keep_up(self) -> None:
         while True:
-            self._news.clear()
+            self._wakeup.clear()
             try:
-                is_behind = self._read_on()
+                is_behind = self._read_next()
             except (DamagedRecordError, OSError) as error:
                 logger.warning("the timer queue cannot be read yet: %s", error)
                 await asyncio.sleep(DAMAGE_WAIT_S)
                 continue
-            self._guarded(self._look_after_files)
+            self._guarded(self._maintain_files)
             for callback in self._callbacks:
                 callback()
             if is_behind or self._joining is not None:
                 await asyncio.sleep(0)
             else:
-                await self._news.wait()
+                await self._wakeup.wait()
 
-    def _read_on(self) -> bool:
+    def _read_next(self) -> bool:
         """Bring a stretch of the queue into the index; whether there is more."""
         queue, index = self.queue, self.index
         if not self._is_known:
@@ -170,11 +171,11 @@ class TimerJournal(LogMachine):
         start = max(index.end, queue.min_offset)
         if start > index.end:  # the log begins later: the records in between were deleted
             index.pending.drop_before(start)
-        units = queue.units(start, READ_AT_ONCE)
+        units = queue.units(start, RECORDS_PER_TURN)
         for offset, (position, size, _) in enumerate(units, start):
             record = self._read(position, size)
             if record is not None:
-                self._take(record)
+                self._index_record(record)
             index.move_to(offset + 1, position)
         return index.end < queue.max_offset
 
@@ -191,11 +192,11 @@ class TimerJournal(LogMachine):
                 self.rebuild(ValueError("it was made of another log"))
             return True
         if self._log.is_writable():
-            self.rebuild(ValueError("it goes further than the log"))
+            self.rebuild(ValueError("it is ahead of the log"))
             return True
         return False
 
-    def _take(self, record: Record) -> None:
+    def _index_record(self, record: Record) -> None:
         try:
             deliveries = read_deliveries(record)
             if deliveries is None:
@@ -229,7 +230,7 @@ class TimerJournal(LogMachine):
 
     def _read(self, position: int, size: int, tries: int = TRIES_ALONE) -> Record | None:
         try:
-            return decode_record(self._log.read(position, size)) if size else None
+            return stored_record(self._log, position, size)
         except DamagedRecordError as error:
             if self._has_peers:
                 raise
@@ -237,15 +238,13 @@ class TimerJournal(LogMachine):
                 return self._read(position, size, tries - 1)
             logger.error("a record of the timer queue is damaged for good: %s", error)
             return None
-        except (PositionError, CorruptRecordError):
-            return None
 
     # -- files
 
-    def _look_after_files(self) -> None:
+    def _maintain_files(self) -> None:
         index = self.index
         if self._joining is None and index.wants_save and index.end >= self._unsaved_end:
-            self._unsaved_end = index.end + SAVE_AGAIN_NEWS
+            self._unsaved_end = index.end + SAVE_RETRY_RECORDS
             index.save()
             self._unsaved_end = 0
             self._joining = index.join_runs()

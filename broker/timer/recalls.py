@@ -18,8 +18,9 @@ from broker.consume.clients import ClientConnection
 from broker.leadership import Readiness
 from broker.responses import put_answer
 from broker.state.state import ReplicatedState
+from broker.store.redelivery import property_of
 from broker.timer.journal import TimerJournal
-from broker.timer.records import key_of, text
+from broker.timer.records import key_of
 from broker.timer.scheduling import PROPERTY_REAL_TOPIC
 from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError
@@ -98,7 +99,7 @@ class Recalls:
         self._waiting: deque[Recall] = deque()
         self._callbacks: list[Callable[[], None]] = []
 
-    def on_asked(self, callback: Callable[[], None]) -> None:
+    def on_recall(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
 
     def ask(self, recall: Recall) -> bool:
@@ -127,7 +128,7 @@ class Recalls:
         """
         return self._log.max_position >= recall.end_position and not self._journal.behind
 
-    def take(self, most: int) -> Iterator[tuple[Recall, list[int]]]:
+    def ready(self, most: int) -> Iterator[tuple[Recall, list[int]]]:
         """At most so many with what they are about; answers those that are about nothing."""
         while self._waiting and most and self._is_known(self._waiting[0]):
             recall = self._waiting.popleft()
@@ -171,7 +172,7 @@ class Recalls:
 
 
 def _name(record: Record) -> str:
-    return f"{text(record, PROPERTY_REAL_TOPIC)}+{text(record, 'UNIQ_KEY')}"
+    return f"{property_of(record, PROPERTY_REAL_TOPIC)}+{property_of(record, 'UNIQ_KEY')}"
 
 
 class RecallProcessor:

@@ -10,7 +10,7 @@ The records of the timer queue, and the messages that are delivered from them. P
 rmq_sys_wheel_timer, queue 0, holds two kinds of records:
 
     a message that waits: the sender's, with TIMER_OUT_MS and where it is to go among its properties
-    deliveries, tag LMQ_DELIVERED: what is over with this record
+    deliveries, tag LMQ_DELIVERED: the waiting messages that end with this record
 
         version 1 | kept 4 | messages 4 | offsets 8 each                                       big-endian
 
@@ -24,11 +24,11 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from broker.store.redelivery import copy_of, property_of
 from broker.timer.scheduling import (
     PROPERTY_DEQUEUE_MS,
     PROPERTY_ENQUEUE_MS,
     PROPERTY_OUT_MS,
-    PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_RECALL_KEY,
     PROPERTY_ROLL_TIMES,
@@ -36,7 +36,6 @@ from broker.timer.scheduling import (
     TIMER_TOPIC,
 )
 from commitlog.record import Message, Record, format_properties, get_property, parse_properties
-from remoting.record_layout import STORE_HOST_V6
 
 KEY_BYTES = 8
 ROW_BYTES = 16 + KEY_BYTES
@@ -144,17 +143,17 @@ def row_of(record: Record, roll_ms: int) -> Row:
     Raises TimerRecordError.
     """
     due_ms = out_ms(record)
-    recall = text(record, PROPERTY_RECALL_KEY)
+    recall = property_of(record, PROPERTY_RECALL_KEY)
     if recall:
         key = key_of(recall)
     else:
-        key = recall_key(text(record, PROPERTY_REAL_TOPIC), text(record, "UNIQ_KEY"))
+        key = recall_key(property_of(record, PROPERTY_REAL_TOPIC), property_of(record, "UNIQ_KEY"))
     return Row(min(due_ms, max(record.store_timestamp_ms, 0) + roll_ms), record.queue_offset, key, not recall)
 
 
 def out_ms(record: Record) -> int:
     """Raises TimerRecordError."""
-    value = text(record, PROPERTY_OUT_MS)
+    value = property_of(record, PROPERTY_OUT_MS)
     if not value.isdecimal() or int(value) > WAKE_MS_MAX:
         raise TimerRecordError(f"the timer message {record.queue_offset} has no time: {value[:32]!r}")
     return int(value)
@@ -176,33 +175,13 @@ def rolled(record: Record, host: bytes) -> Message:
     return _copy(record, TIMER_TOPIC, TIMER_QUEUE_ID, host, format_properties(properties))
 
 
-def real_place(record: Record) -> tuple[str, int] | None:
-    """Topic and queue to which the message is delivered."""
-    topic, queue_id = text(record, PROPERTY_REAL_TOPIC), text(record, PROPERTY_REAL_QUEUE_ID)
-    return (topic, int(queue_id)) if topic and queue_id.isdecimal() else None
-
-
-def text(record: Record, name: str) -> str:
-    return (get_property(record.properties, name.encode()) or b"").decode(errors="replace")
-
-
 def _copy(record: Record, topic: str, queue_id: int, host: bytes, properties: bytes) -> Message:
     """`prepared_transaction_offset` holds the position of the record that the message is made from: a new
-    leader searches for it.
+    leader searches for it (LogTail).
     """
-    return Message(
-        topic=topic,
-        queue_id=queue_id,
-        body=record.body,
-        properties=properties,
-        flag=record.flag,
-        sys_flag=record.sys_flag & ~STORE_HOST_V6,
-        born_timestamp_ms=record.born_timestamp_ms,
-        born_host=record.born_host,
-        store_host=host,
-        reconsume_times=record.reconsume_times,
-        prepared_transaction_offset=record.physical_offset,
-    )
+    message = copy_of(record, topic, queue_id, host, properties)
+    message.prepared_transaction_offset = record.physical_offset
+    return message
 
 
 def _ended(properties: bytes) -> bytes:

@@ -26,7 +26,7 @@ PROPERTY_DELAY_SEC = "TIMER_DELAY_SEC"
 PROPERTY_DELAY_MS = "TIMER_DELAY_MS"
 PROPERTY_DELIVER_MS = "TIMER_DELIVER_MS"
 ASKING_PROPERTIES = (PROPERTY_DELAY_SEC, PROPERTY_DELAY_MS, PROPERTY_DELIVER_MS)
-"""By which a sender asks for a time; of several, the first one here counts."""
+"""Properties by which a sender asks for a delivery time; of several, the first one here counts."""
 PROPERTY_OUT_MS = "TIMER_OUT_MS"
 """When the message is due: the broker's own, and on every message that waits or has waited."""
 PROPERTY_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
@@ -104,7 +104,7 @@ def due_ms(properties: Mapping[str, str], now_ms: int, delay_max_ms: int, precis
     }[asked]
     if deliver_ms <= now_ms:
         if PROPERTY_RECALL_KEY in properties:
-            raise TimerIllegalError("the time of the message to be recalled is over")
+            raise TimerIllegalError("the delivery time of the message to be recalled has passed")
         return None
     if deliver_ms - now_ms > delay_max_ms:
         raise TimerIllegalError(f"{deliver_ms - now_ms} ms are too long")
@@ -125,7 +125,7 @@ def to_timer(message: Message, properties: Mapping[str, str], out_ms: int) -> Me
 
 
 def without_timer(properties: Mapping[str, str]) -> dict[str, str]:
-    """What is left when a delay level rules."""
+    """The properties without a delivery time: a delay level has priority."""
     return {name: value for name, value in properties.items() if name not in ASKING_PROPERTIES}
 
 

@@ -158,7 +158,7 @@ class TransactionChecks:
                 is_young = age_ms < (timeout_ms if own_ms is None else own_ms)
                 is_young = is_young and not is_ahead(record.store_timestamp_ms, now_ms)
                 if is_young and own_ms is None:
-                    return True  # those behind it are younger still
+                    return True  # half messages are in order of their store time: those behind it are younger
                 if not is_young:
                     self._judge(record, checks, age_ms, batch)
             if batch.is_full:
@@ -188,13 +188,14 @@ class TransactionChecks:
     async def _carry_out(self, batch: _Batch) -> bool:
         """Return whether the log accepted every record."""
         if batch.to_ask:
+            # Counted before the producers are asked: a new leader never counts fewer checks than were sent.
             status = self._ledger.check([record.queue_offset for record, _, _ in batch.to_ask])
             if status is not PutStatus.PUT_OK:
                 return False
             for record, checks, producer in batch.to_ask:
                 self._ask(record, checks, producer)
         for offset in batch.lost:
-            logger.warning("the half message %d is gone; its transaction ends", offset)
+            logger.warning("the half message %d cannot be read any more; its transaction ends", offset)
             if not self._end(Decision(offset, Ending.LOST)):
                 return False
         return not batch.discarded or await self._discard(batch.discarded)

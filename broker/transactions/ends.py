@@ -49,7 +49,7 @@ _ENDINGS = {TRANSACTION_COMMIT: Ending.COMMIT, TRANSACTION_ROLLBACK: Ending.ROLL
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _EndRequest:
     connection: Connection
     request: RemotingCommand
     header: EndTransactionRequestHeader
@@ -57,11 +57,11 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Turn:
-    """Decisions that are written to the log with one put, and the requests that asked for each."""
+    """Decisions that are written to the log with one put, and the requests for each."""
 
     decisions_max: int
     decisions: dict[int, Decision] = field(default_factory=dict)
-    asked: list[_Asked] = field(default_factory=list)
+    ends: list[_EndRequest] = field(default_factory=list)
     body_bytes: int = 0
 
     @property
@@ -90,9 +90,11 @@ class EndTransactions:
         self._log = log
         self._ledger = ledger
         self._forwarder = forwarder
-        self._held: list[_Asked] = []
-        self._early: list[_Asked] = []
-        """Their half messages are on the disks of a majority, but not on this node's yet."""
+        self._held: list[_EndRequest] = []
+        self._early: list[_EndRequest] = []
+        """Requests whose half messages are on the disks of a majority, but not on this node's yet: a leader
+        with a slow disk commits with its followers.
+        """
         self._retry: asyncio.TimerHandle | None = None
         self._turn_max = max(1, min(TURN_DECISIONS_MAX, config.pending_appends_max // 2))
         ledger.on_ready(self._on_ready)
@@ -107,7 +109,7 @@ class EndTransactions:
                     connection.warn_once("end transaction header", str(error))
                     self._answer(connection, request, ResponseCode.SYSTEM_ERROR, str(error))
                     continue
-                self._take(_Asked(connection, request, header))
+                self._accept(_EndRequest(connection, request, header))
         if self._retry is None:
             self._flush()
 
@@ -117,13 +119,13 @@ class EndTransactions:
     async def stop(self) -> None:
         self._on_ready(False)
 
-    def _take(self, asked: _Asked) -> None:
+    def _accept(self, end: _EndRequest) -> None:
         if self._ledger.window is None and not self._ledger.is_loading:
-            self._refuse([asked], PutStatus.SERVICE_NOT_AVAILABLE)
+            self._refuse([end], PutStatus.SERVICE_NOT_AVAILABLE)
         elif len(self._held) + len(self._early) >= HELD_MAX:
-            self._refuse([asked], PutStatus.OS_PAGE_CACHE_BUSY)
+            self._refuse([end], PutStatus.OS_PAGE_CACHE_BUSY)
         else:
-            self._held.append(asked)
+            self._held.append(end)
 
     def _on_ready(self, is_ready: bool) -> None:
         if is_ready:
@@ -148,13 +150,13 @@ class EndTransactions:
         self._retry = None
         while self._held and self._ledger.window is not None:
             turn = _Turn(self._turn_max)
-            taken = 0
-            for asked in self._held:
-                taken += 1
-                self._decide_or_answer(asked, turn)
+            count = 0
+            for end in self._held:
+                count += 1
+                self._decide_or_answer(end, turn)
                 if turn.is_full:
                     break
-            del self._held[:taken]
+            del self._held[:count]
             if not self._put(turn):
                 return
 
@@ -162,48 +164,50 @@ class EndTransactions:
         """Return whether to continue with the other held requests."""
         if not turn.decisions:
             return True
+        assert len(turn.decisions) <= len(turn.ends), f"{len(turn.decisions)} decisions without a request"
         status = self._ledger.end(list(turn.decisions.values()), partial(self._done, turn))
         if status is PutStatus.OS_PAGE_CACHE_BUSY:
-            self._held[:0] = turn.asked
+            self._held[:0] = turn.ends  # in front again: requests end their transactions in order of arrival
             self._retry = asyncio.get_running_loop().call_later(REQUEST_RETRY_MS / 1000, self._flush)
             return False
         if status is PutStatus.MESSAGE_ILLEGAL and len(turn.decisions) > 1:
-            for asked in turn.asked:
+            # A put is accepted as a whole or not at all: one by one, only the illegal message is refused.
+            for end in turn.ends:
                 single = _Turn(1)
-                self._decide_or_answer(asked, single)
+                self._decide_or_answer(end, single)
                 self._put(single)
         elif status is not PutStatus.PUT_OK:
-            self._refuse(turn.asked, status)
+            self._refuse(turn.ends, status)
         return True
 
-    def _decide_or_answer(self, asked: _Asked, turn: _Turn) -> None:
-        if self._log.max_position <= asked.header.position < (self._end_position() or 0):
-            self._early.append(asked)
+    def _decide_or_answer(self, end: _EndRequest, turn: _Turn) -> None:
+        if self._log.max_position <= end.header.position < (self._end_position() or 0):
+            self._early.append(end)
             self._log.add_listener(self._on_dispatch)
             return
         try:
-            decision = self._decide(asked.header, turn)
+            decision = self._decide(end.header, turn)
         except RequestError as error:
-            asked.connection.warn_once("end transaction", f"not ended: {error.remark}")
-            self._answer(asked.connection, asked.request, error.code, error.remark)
+            end.connection.warn_once("end transaction", f"not ended: {error.remark}")
+            self._answer(end.connection, end.request, error.code, error.remark)
             return
         if decision is None:
-            self._answer(asked.connection, asked.request, ResponseCode.SUCCESS)
+            self._answer(end.connection, end.request, ResponseCode.SUCCESS)
             return
         turn.decisions[decision.offset] = decision
-        turn.asked.append(asked)
+        turn.ends.append(end)
         turn.body_bytes += len(decision.message.body) if decision.message is not None else 0
 
     def _decide(self, header: EndTransactionRequestHeader, turn: _Turn) -> Decision | None:
         """How the transaction ends; None when nothing is to be done. Raises RequestError."""
         if not header.commit_or_rollback:
-            return None  # the producer does not know yet: it is asked again
+            return None  # the producer does not know yet: it will be asked again
         ending = _ENDINGS.get(header.commit_or_rollback)
         if ending is None:
             raise _error(f"commitOrRollback {header.commit_or_rollback} means nothing")
         record = self._half_at(header)
         window = self._ledger.window
-        assert window is not None, "a request was taken out while there is no table"
+        assert window is not None, "END_TRANSACTION is handled only while the table is loaded"
         offset = record.queue_offset
         decided = turn.decisions.get(offset)
         known = decided.ending if decided is not None else window.ending(offset)
@@ -233,40 +237,40 @@ class EndTransactions:
 
     def _done(self, turn: _Turn, status: PutStatus) -> None:
         if status is not PutStatus.PUT_OK:
-            self._refuse(turn.asked, status)
+            self._refuse(turn.ends, status)
             return
-        for asked in turn.asked:
-            self._answer(asked.connection, asked.request, ResponseCode.SUCCESS)
+        for end in turn.ends:
+            self._answer(end.connection, end.request, ResponseCode.SUCCESS)
 
-    def _refuse(self, asked: Sequence[_Asked], status: PutStatus) -> None:
+    def _refuse(self, ends: Sequence[_EndRequest], status: PutStatus) -> None:
         if status is PutStatus.SERVICE_NOT_AVAILABLE and not self._log.is_writable():
-            for each in asked:
-                self._hand_on(each)
+            for each in ends:
+                self._forward(each)
             return
         code, remark = put_error(status)
-        for each in asked:
+        for each in ends:
             self._answer(each.connection, each.request, code, remark)
 
-    def _hand_on(self, asked: _Asked) -> None:
-        if self._forwarder.may_forward(asked.request):
-            self._spawn(self._ask_leader(asked))
+    def _forward(self, end: _EndRequest) -> None:
+        if self._forwarder.may_forward(end.request):
+            self._spawn(self._ask_leader(end))
         else:
-            self._refuse_as_follower(asked)
+            self._refuse_as_follower(end)
 
-    async def _ask_leader(self, asked: _Asked) -> None:
-        answer = await self._forwarder.ask_leader(asked.request, LEADER_TIMEOUT_S, LEADER_PATIENCE_S)
+    async def _ask_leader(self, end: _EndRequest) -> None:
+        answer = await self._forwarder.ask_leader(end.request, LEADER_TIMEOUT_S, LEADER_PATIENCE_S)
         if answer is not None:
-            self._answer(asked.connection, asked.request, answer.code, answer.remark or "")
+            self._answer(end.connection, end.request, answer.code, answer.remark or "")
         elif self._log.is_writable():
-            self._take(asked)
+            self._accept(end)
             if self._retry is None:
                 self._flush()
         else:
-            self._refuse_as_follower(asked)
+            self._refuse_as_follower(end)
 
-    def _refuse_as_follower(self, asked: _Asked) -> None:
+    def _refuse_as_follower(self, end: _EndRequest) -> None:
         remark = self._readiness.leader_hint()
-        self._answer(asked.connection, asked.request, ResponseCode.SLAVE_NOT_AVAILABLE, remark)
+        self._answer(end.connection, end.request, ResponseCode.SLAVE_NOT_AVAILABLE, remark)
 
     def _answer(self, connection: Connection, request: RemotingCommand, code: int, remark: str = "") -> None:
         is_done = code == ResponseCode.SUCCESS

@@ -5,10 +5,10 @@ A half message is an ordinary message of RMQ_SYS_TRANS_HALF_TOPIC, queue 0, whos
 properties of it. It is found by its position, and named by its offset in that queue.
 """
 
-import dataclasses
 from collections.abc import Mapping
 
 from broker.state.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from broker.store.redelivery import copy_of, property_of, real_place
 from broker.timer.admission import TimerRules, asks_for_time
 from broker.timer.scheduling import (
     PROPERTY_DELAY,
@@ -25,10 +25,8 @@ from commitlog.record import (
     Message,
     Record,
     encode_record,
-    get_property,
     parse_properties,
 )
-from remoting.record_layout import STORE_HOST_V6
 
 HALF_QUEUE_ID = 0
 PROPERTY_TRANSACTION = "TRAN_MSG"
@@ -65,12 +63,12 @@ def half_properties(
 
 
 def producer_group_of(record: Record) -> str:
-    return _text(record, PROPERTY_PRODUCER_GROUP)
+    return property_of(record, PROPERTY_PRODUCER_GROUP)
 
 
 def immunity_ms(record: Record, timeout_ms: int) -> int | None:
     """For how many ms the message itself asks not to be checked; None when it has no such property."""
-    text = _text(record, PROPERTY_IMMUNITY)
+    text = property_of(record, PROPERTY_IMMUNITY)
     if not text:
         return None
     try:
@@ -86,13 +84,11 @@ def committed(record: Record, store_host: bytes, levels: int, timers: TimerRules
 
     Raises ValueError when the half message does not name its topic and queue.
     """
-    topic, queue_id = real_place(record)
-    message = dataclasses.replace(
-        _copy(record, topic, queue_id, store_host),
-        sys_flag=_own_flags(record) | TRANSACTION_COMMIT,
-        prepared_transaction_offset=record.physical_offset,
-    )
-    level = effective_level(_text(record, PROPERTY_DELAY), levels)
+    topic, queue_id = _place_of(record)
+    message = _copy(record, topic, queue_id, store_host)
+    message.sys_flag |= TRANSACTION_COMMIT
+    message.prepared_transaction_offset = record.physical_offset  # by which a new leader finds it (LogTail)
+    level = effective_level(property_of(record, PROPERTY_DELAY), levels)
     if level > 0:
         return to_scheduled(message, level)
     is_timed = asks_for_time(message.properties)
@@ -102,7 +98,8 @@ def committed(record: Record, store_host: bytes, levels: int, timers: TimerRules
 def discarded(record: Record, store_host: bytes) -> Message:
     """The half message as it is put aside for an operator."""
     message = _copy(record, CHECK_MAX_TIME_TOPIC, 0, store_host)
-    return dataclasses.replace(message, prepared_transaction_offset=record.physical_offset)
+    message.prepared_transaction_offset = record.physical_offset
+    return message
 
 
 def resumed(record: Record, store_host: bytes) -> Message:
@@ -115,53 +112,24 @@ def check_body(record: Record, checks: int) -> bytes:
 
     Raises ValueError when it does not name them.
     """
-    topic, queue_id = real_place(record)
+    topic, queue_id = _place_of(record)
     properties = record.properties + f"{PROPERTY_CHECK_TIMES}\x01{checks}\x02".encode()
-    message = Message(
-        topic=topic,
-        queue_id=queue_id,
-        body=record.body,
-        properties=properties,
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp_ms=record.born_timestamp_ms,
-        born_host=record.born_host,
-        store_host=record.store_host,
-        reconsume_times=record.reconsume_times,
-    )
+    message = copy_of(record, topic, queue_id, record.store_host, properties)
+    message.sys_flag = record.sys_flag
     data = encode_record(message, record.queue_offset, record.store_timestamp_ms)
     position = record.physical_offset.to_bytes(8, "big")
     return data[:PHYSICAL_OFFSET_AT] + position + data[PHYSICAL_OFFSET_AT + 8 :]
 
 
-def real_place(record: Record) -> tuple[str, int]:
+def _place_of(record: Record) -> tuple[str, int]:
     """Topic and queue to which the message is delivered. Raises ValueError."""
-    properties = parse_properties(record.properties)
-    topic = properties.get(PROPERTY_REAL_TOPIC, "")
-    queue_id = properties.get(PROPERTY_REAL_QUEUE_ID, "")
-    if not topic or topic == HALF_TOPIC or not queue_id.isdecimal():
+    place = real_place(record)
+    if place is None or place[0] == HALF_TOPIC:
         raise ValueError(f"the half message {record.queue_offset} names no topic and queue")
-    return topic, int(queue_id)
+    return place
 
 
 def _copy(record: Record, topic: str, queue_id: int, store_host: bytes) -> Message:
-    return Message(
-        topic=topic,
-        queue_id=queue_id,
-        body=record.body,
-        properties=record.properties,
-        flag=record.flag,
-        sys_flag=_own_flags(record),
-        born_timestamp_ms=record.born_timestamp_ms,
-        born_host=record.born_host,
-        store_host=store_host,
-        reconsume_times=record.reconsume_times,
-    )
-
-
-def _own_flags(record: Record) -> int:
-    return record.sys_flag & ~(STORE_HOST_V6 | TRANSACTION_MASK)
-
-
-def _text(record: Record, name: str) -> str:
-    return (get_property(record.properties, name.encode()) or b"").decode(errors="replace")
+    message = copy_of(record, topic, queue_id, store_host)
+    message.sys_flag &= ~TRANSACTION_MASK
+    return message

@@ -14,6 +14,7 @@ from broker.config import BrokerConfig
 from broker.state.changes import CommitOffsets
 from broker.state.state import ReplicatedState
 from broker.state.topics import HALF_TOPIC, OP_HALF_TOPIC
+from broker.store.redelivery import LogTail, stored_message
 from broker.timer.admission import TimerRules
 from broker.transactions.half import HALF_QUEUE_ID, committed, discarded
 from broker.transactions.ops import (
@@ -28,11 +29,10 @@ from broker.transactions.ops import (
 )
 from broker.transactions.window import Ending, TransactionWindow
 from commitlog.consume_queue import ConsumeQueue
-from commitlog.entry import HEADER_BYTES
-from commitlog.errors import DamagedRecordError, PositionError
+from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog, PutStatus
 from commitlog.log_machine import Changelog, LoadedMachine, ignore
-from commitlog.record import CorruptRecordError, Message, Record, decode_record
+from commitlog.record import Message, Record
 
 GROUP = "CID_RMQ_SYS_TRANS"
 """The group that tools show the progress of transactions under."""
@@ -52,7 +52,7 @@ class Loaded:
     """
 
     window: TransactionWindow
-    news: int
+    unsaved_changes: int
     unfinished: Ended | None = None
 
 
@@ -62,8 +62,7 @@ class Loader:
     def __init__(self, log: MessageLog, config: BrokerConfig) -> None:
         self._log = log
         self._ops = Changelog(log, OP_HALF_TOPIC, OP_QUEUE_ID, SNAPSHOT_TAGS_CODE)
-        self._file_bytes = config.data_file_bytes
-        self._header_bytes = HEADER_BYTES if config.enable_dledger else 0
+        self._tail = LogTail(log, config)
 
     async def load(self) -> Loaded:
         """The table at the end of the log. Raises OpRecordError, CorruptRecordError, DamagedRecordError."""
@@ -73,7 +72,7 @@ class Loader:
             window = TransactionWindow(halves.min_offset if halves is not None else 0)
         loaded = Loaded(window, 0)
         if halves is not None:
-            loaded.news = halves.max_offset - window.end
+            loaded.unsaved_changes = halves.max_offset - window.end
             window.extend(halves.max_offset)
         await self._replay(start, halves, loaded)
         return loaded
@@ -83,7 +82,7 @@ class Loader:
         last: tuple[Record, Ended] | None = None
         async for record in self._ops.records(start, self._ops.max_offset):
             op = decode_op(record)
-            loaded.news += 1
+            loaded.unsaved_changes += 1
             if isinstance(op, Checked):
                 for offset in op.offsets:
                     window.check(offset)
@@ -114,13 +113,7 @@ class Loader:
         units = halves.units(ended.offset, 1) if halves is not None else []
         if not units:
             return True
-        end = record.physical_offset + record.size
-        next_file = -(-end // self._file_bytes) * self._file_bytes
-        for position in (end, next_file):
-            data = self._log.record_at(position + self._header_bytes)
-            if data is not None and decode_record(data).prepared_transaction_offset == units[0][0]:
-                return True
-        return False
+        return self._tail.messages_behind(record, [units[0][0]]) == 1
 
 
 def _place_of(record: Record) -> tuple[int, int] | None:
@@ -189,12 +182,7 @@ class TransactionLedger(LoadedMachine[TransactionWindow]):
 
     def half(self, offset: int) -> Record | None:
         """A half message by its offset; None when it cannot be read any more. Raises DamagedRecordError."""
-        queue = self._log.queues.get(HALF_TOPIC, HALF_QUEUE_ID)
-        units = queue.units(offset, 1) if queue is not None and offset >= queue.min_offset else []
-        try:
-            return decode_record(self._log.read(*units[0][:2])) if units and units[0][1] else None
-        except (PositionError, CorruptRecordError):
-            return None
+        return stored_message(self._log, HALF_TOPIC, HALF_QUEUE_ID, offset)
 
     def decision(self, record: Record, ending: Ending) -> Decision:
         """The decision to end a transaction so, with the message made from its half message. Raises
@@ -255,6 +243,7 @@ class TransactionLedger(LoadedMachine[TransactionWindow]):
         """The first open half message becomes the progress of GROUP: tools show it, and retention deletes no
         file of the log from there on.
         """
+        assert table.begin <= table.end, f"the first open half message {table.begin} is behind {table.end}"
         if self._state.offsets.get(GROUP, HALF_TOPIC, HALF_QUEUE_ID) != table.begin and table.end:
             self._state.propose(CommitOffsets(GROUP, HALF_TOPIC, {HALF_QUEUE_ID: table.begin}))
 
@@ -289,11 +278,11 @@ class TransactionLedger(LoadedMachine[TransactionWindow]):
             logger.info("%d transactions are open", window.open_count)
 
     def _write_first_snapshot(self, loaded: Loaded) -> bool:
-        if loaded.news:
+        if loaded.unsaved_changes:
             messages = self._writer.snapshot(loaded.window, self._clock())
             if self._log.put(messages, ignore).status is not PutStatus.PUT_OK:
                 return False
-            loaded.news = 0
+            loaded.unsaved_changes = 0
         return True
 
     def _finish_unfinished(self, loaded: Loaded) -> bool:

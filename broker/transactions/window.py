@@ -24,7 +24,7 @@ class Ending(enum.Enum):
     """It was checked in vain as often as is allowed, or is older than messages are kept."""
     LOST = 252
     """Its half message cannot be read any more."""
-    FORGOTTEN = 251
+    UNKNOWN = 251
     """It has ended; how is not kept."""
 
     @property
@@ -33,7 +33,7 @@ class Ending(enum.Enum):
         return self in (Ending.COMMIT, Ending.DISCARD)
 
 
-_FORGOTTEN_PIECE = bytes([Ending.FORGOTTEN.value]) * PIECE
+_UNKNOWN_PIECE = bytes([Ending.UNKNOWN.value]) * PIECE
 
 
 class _Piece:
@@ -58,7 +58,7 @@ class TransactionWindow:
         if begin % PIECE:
             piece = self._add_piece(begin - begin % PIECE)
             piece.left -= begin % PIECE
-            piece.states[: begin % PIECE] = _FORGOTTEN_PIECE[: begin % PIECE]
+            piece.states[: begin % PIECE] = _UNKNOWN_PIECE[: begin % PIECE]
 
     @property
     def begin(self) -> int:
@@ -95,7 +95,7 @@ class TransactionWindow:
         """How a transaction ended; None when it is open, or there is none."""
         if not 0 <= offset < self.end or self.is_open(offset):
             return None
-        return Ending(self._state(offset) or Ending.FORGOTTEN)
+        return Ending(self._state(offset) or Ending.UNKNOWN)
 
     def finish(self, offset: int, ending: Ending) -> bool:
         """The transaction has ended; whether it was open."""
@@ -105,6 +105,7 @@ class TransactionWindow:
         piece.states[offset - piece.first] = ending.value
         piece.left -= 1
         self.open_count -= 1
+        assert piece.left >= 0, f"piece {piece.first} has {piece.left} open transactions"
         if not piece.left:
             del self._pieces[offset // PIECE]
         return True

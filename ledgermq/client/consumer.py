@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from remoting.client.aio import RemotingClient, RouteTable, ask_once
-from remoting.client.retry import RetryableError
-from remoting.client.routes import Queue, subscribe_queues
+from remoting.client.routes import Queue, RetryableError, subscribe_queues
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientError

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from commitlog.record import format_properties
 from dledger.environment import Environment
 from remoting.client.aio import RemotingClient, RouteTable, ask_once
-from remoting.client.retry import RetryableError
-from remoting.client.routes import DEFAULT_QUEUES_MAX, Queue
+from remoting.client.routes import DEFAULT_QUEUES_MAX, Queue, RetryableError
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientError

@@ -10,15 +10,17 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from remoting.client.protocol import split_address
-from remoting.client.retry import Retry, RetryableError, retry_of
 from remoting.client.routes import (
     DEFAULT_QUEUES_MAX,
     NameServers,
     Queue,
+    Retry,
+    RetryableError,
     RouteCache,
     name_server_addresses,
     publish_queues,
     read_route,
+    retry_of,
     route_request,
 )
 from remoting.codes import RequestCode, ResponseCode

@@ -43,6 +43,7 @@ class RequestTable(Generic[W]):
 
     def add(self, opaque: int, waiter: W, deadline_s: float = float("inf")) -> None:
         """The request with this number waits for its answer."""
+        assert opaque not in self._pending, f"two requests wait as {opaque}"
         self._pending[opaque] = (waiter, deadline_s)
 
     def settle(self, opaque: int) -> W | None:
@@ -99,6 +100,7 @@ class AnswerReader:
 
     def advance(self, count: int) -> memoryview | None:
         """So many bytes were written. Returns the frame's payload once it is complete."""
+        assert count <= len(self._rest), f"{count} bytes were written into {len(self._rest)}"
         self._rest = self._rest[count:]
         if self._rest or self._payload is None:
             return None

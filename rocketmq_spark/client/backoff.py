@@ -2,7 +2,7 @@
 
 import time
 
-from remoting.client.retry import Backoff as Pauses
+from remoting.client.routes import Backoff as Pauses
 from rocketmq_spark.errors import ClusterUnavailableError
 
 

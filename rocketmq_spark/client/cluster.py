@@ -6,10 +6,10 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from remoting.client.blocking import Connection, Connections
-from remoting.client.retry import Retry, retry_of
 from remoting.client.routes import (
     Leaders,
     NameServers,
+    Retry,
     RouteCache,
     leaders_of,
     merged_cluster_infos,
@@ -17,6 +17,7 @@ from remoting.client.routes import (
     name_server_addresses,
     read_route,
     read_topic_names,
+    retry_of,
     route_request,
 )
 from remoting.codes import RequestCode, ResponseCode

@@ -99,7 +99,7 @@ def test_order_that_leaves_out_what_was_acknowledged_is_found(monkeypatch: pytes
         self: Fetcher, pop: Pop, key: GroupQueueKey, start: int, room: int, bytes_max: int
     ) -> _Read:
         found = read(self, pop, key, start, room, bytes_max)
-        group_queue = self._group_queue(key)
+        group_queue = self._ledger.group_queue(key)
         if (
             not pop.header.order
             or group_queue is None

@@ -12,7 +12,8 @@ import pytest
 
 import broker.timer.index
 import broker.timer.journal
-from broker.timer.delivery import LogTail, TimerDelivery
+from broker.store.redelivery import LogTail
+from broker.timer.delivery import TimerDelivery
 from broker.timer.index import TimerIndex
 from broker.timer.journal import TimerJournal
 from broker.timer.records import Row, offset_of
@@ -50,7 +51,7 @@ def _collect_between_runs() -> Iterator[None]:
 def _small_index(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that most of what waits is in runs, and runs are joined."""
     monkeypatch.setattr(broker.timer.journal, "TimerIndex", partial(TimerIndex, rows_max=6))
-    monkeypatch.setattr(broker.timer.index, "NEWS_MAX", 40)
+    monkeypatch.setattr(broker.timer.index, "UNSAVED_RECORDS_MAX", 40)
     monkeypatch.setattr(broker.timer.index, "RUNS_MAX", 3)
     monkeypatch.setattr(broker.timer.index, "JOINED_RUNS", 3)
     monkeypatch.setattr(broker.timer.index, "JOIN_STEP_ROWS", 4)

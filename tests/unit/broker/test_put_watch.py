@@ -52,7 +52,7 @@ def test_a_slow_put_is_told_with_its_steps_its_entries_and_its_requests(
     (line,) = lines(caplog)
     assert line.levelno == logging.WARNING
     assert line.getMessage().startswith("slow put: 20 messages from entry 41 of term 3 on: 1.0 ms till laid")
-    assert (line.batch, line.batch_term, line.messages, line.untold) == (41, 3, 20, 0)
+    assert (line.batch, line.batch_term, line.messages, line.unlogged) == (41, 3, 20, 0)
     assert line.requests == [f"12-{70 + n}" for n in range(REQUESTS_NAMED_MAX)]
     assert (line.append_ms, line.replicate_ms) == (pytest.approx(1.0), pytest.approx(1500.0))
 
@@ -76,5 +76,5 @@ def test_a_disk_that_stalls_does_not_fill_the_log(
     assert len(lines(caplog)) == LINES_PER_S_MAX
     now_s = 101.25
     watch.done(turn_of(1), now_s)
-    assert lines(caplog)[-1].untold == 1_000 - LINES_PER_S_MAX
+    assert lines(caplog)[-1].unlogged == 1_000 - LINES_PER_S_MAX
     assert lines(caplog)[-1].getMessage().endswith("; 995 such puts before were not logged")

@@ -338,7 +338,7 @@ async def test_an_offset_beyond_the_end_of_a_deleted_topic_does_not_stay_for_eve
 async def test_a_group_that_comes_back_while_offsets_are_looked_through_keeps_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.store.retention.LOOKED_AT_ONCE", 1)
+    monkeypatch.setattr("broker.store.retention.OFFSETS_PER_TURN", 1)
     log = FakeLog()
     parts = make_parts(tmp_path, log)
     await parts.state.propose(PutTopic(TopicConfig("T")))
@@ -369,7 +369,7 @@ async def test_what_is_left_of_deleted_topics_goes(tmp_path: Path) -> None:
     await state.propose(CommitOffsets("here", "OFFSET", {0: 5}), CommitOffsets("here", "KEPT", {0: 5}))
     request = RemotingCommand(RequestCode.CLEAN_UNUSED_TOPIC)
     answer = await RetentionAdmin(bench.retention).clean_topics(request, FakeConnection().as_connection)
-    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, "3 topics forgotten")
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, "3 topics deleted")
     assert set(queues.topics()) - {STATE_TOPIC} == {"KEPT", *system}
     assert [topic for topic, _, _ in state.offsets.items()] == ["KEPT"]
     assert await bench.retention.clean_unused_topics() == 0

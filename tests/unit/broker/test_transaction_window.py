@@ -35,7 +35,7 @@ def test_a_piece_goes_when_all_of_it_have_ended_and_how_is_forgotten() -> None:
     for offset in range(PIECE, 2 * PIECE):
         window.finish(offset, Ending.COMMIT)
     assert window.held_bytes == 2 * PIECE
-    assert window.ending(PIECE) is Ending.FORGOTTEN
+    assert window.ending(PIECE) is Ending.UNKNOWN
     assert not window.finish(PIECE, Ending.COMMIT)
     assert window.open_count == 2 * PIECE
 
@@ -78,7 +78,7 @@ def test_a_table_that_begins_late_knows_that_all_before_has_ended(begin: int) ->
     window = TransactionWindow(begin)
     window.extend(begin + 2)
     assert open_offsets(window) == [begin, begin + 1]
-    assert all(window.ending(offset) is Ending.FORGOTTEN for offset in range(begin))
+    assert all(window.ending(offset) is Ending.UNKNOWN for offset in range(begin))
 
 
 def test_a_restored_table_is_the_one_that_was_written_down() -> None:

@@ -45,13 +45,13 @@ def test_deadlines_come_due_in_order_and_leave_nothing_behind() -> None:
     deadlines.discard(8)
     deadlines.discard(8)
     assert deadlines.earliest_ms() == 1_000 - 7 * 2 * BUCKET_MS
-    assert deadlines.take_due(1_000) == [7, 6, 5, 4, 3, 2, 1, 0]
+    assert deadlines.pop_due(1_000) == [7, 6, 5, 4, 3, 2, 1, 0]
     assert deadlines.earliest_ms() == 5_000
     assert len(deadlines) == 1
     for number in range(10 * EMPTY_MAX):
         deadlines.add(9, 10_000 + number * BUCKET_MS)
     assert len(deadlines._buckets) <= EMPTY_MAX + 3
-    assert deadlines.take_due(10**9) == [9]
+    assert deadlines.pop_due(10**9) == [9]
     assert deadlines.earliest_ms() is None
 
 
@@ -73,8 +73,8 @@ def test_waiting_pops_by_topic_group_and_queue() -> None:
     assert waits.count("g", "t", 0) == 1
     waits.drop_connection(2)
     assert waits.waiting_for("t") == [("g", "t")]
-    assert waits.take_expired(100) == [first]
-    assert len(waits.take_all()) == 1
+    assert waits.remove_expired(100) == [first]
+    assert len(waits.remove_all()) == 1
     assert (len(waits), list(waits.topics), list(waits.retry_topics)) == (0, [], [])
     assert waits.waiting_for("%RETRY%g_t") == []
 
