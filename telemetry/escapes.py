@@ -1,6 +1,6 @@
 """Escapes for texts from outside, in a terminal or a line of the log.
 
-The only implementation of this rule in Python; that of the page is `admin_api/static/marks.js`. Escaped are
+The only implementation of this rule in Python; that of the page is `admin_api/static/markup.js`. Escaped are
 characters that control a terminal or end a line, that change the order in which others are shown (U+202E and
 its relatives), and that are invisible, so that two names could look the same.
 """

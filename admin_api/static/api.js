@@ -54,13 +54,12 @@ async function send(path, options = {}) {
   }
 }
 
-/** Raises as an aborted fetch does. */
-async function pause(ms, signal) {
-  await new Promise((resolve) => {
+/** Ends early when it is aborted. */
+export function pause(ms, signal) {
+  return new Promise((resolve) => {
     const timer = setTimeout(resolve, ms);
     signal?.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
   });
-  signal?.throwIfAborted();
 }
 
 async function sendOnce(path, { method = "GET", body, headers = {}, signal, accept = "application/json" } = {}) {
@@ -127,7 +126,7 @@ export async function follow(path, on, signal) {
       if (signal.aborted) return;
       on.lost(error);
     }
-    await new Promise((resolve) => { setTimeout(resolve, RECONNECT_MS); });
+    await pause(RECONNECT_MS, signal);
   }
 }
 

@@ -1,60 +1,69 @@
 // Shows /openapi.json without help from elsewhere: each operation with its answers, examples and fields.
 
-import { make } from "/static/dom.js";
+import { html } from "/static/markup.js";
+import { render } from "/static/vendor/preact/preact.mjs";
+
+const described = await (await fetch("/openapi.json")).json();
 
 const oneLine = (text) => (text ?? "").replaceAll("\n", " ");
 
-const main = document.getElementById("operations");
-
-function schemaOf(document_, schema) {
-  const name = schema?.$ref?.split("/").at(-1);
-  return name ? [name, document_.components.schemas[name]] : [null, schema];
+function Operation({ path, method, operation }) {
+  return html`
+    <article class="operation">
+      <h2>${method.toUpperCase()} ${path}</h2>
+      <p><strong>${operation.summary}</strong></p>
+      <p>${oneLine(operation.description)}</p>
+      ${Object.entries(operation.responses).map(([status, response]) => html`<${Answer} status=${status} response=${response} />`)}
+    </article>`;
 }
 
-function exampleOf(content) {
-  const example = content.example;
-  if (example === undefined) return [];
-  return [make("pre", "", typeof example === "string" ? example : JSON.stringify(example, null, 2))];
+function Answer({ status, response }) {
+  return html`
+    <details>
+      <summary>${status}: ${oneLine(response.description)}</summary>
+      ${Object.entries(response.content ?? {}).map(([media, { example, schema }]) => html`
+        <p class="where">${media}</p>
+        ${example !== undefined && html`<pre>${typeof example === "string" ? example : JSON.stringify(example, null, 2)}</pre>`}
+        ${schemasIn(schema).map((name) => html`<${Schema} name=${name} />`)}`)}
+    </details>`;
 }
 
-function fieldsOf(document_, schema, done = new Set()) {
-  const [name, whole] = schemaOf(document_, schema);
-  if (!whole?.properties || done.has(name)) return [];
-  done.add(name);
-  const rows = Object.entries(whole.properties).map(([field, type]) =>
-    make("tr", "", make("td", "", field), make("td", "", typeText(type)), make("td", "", oneLine(type.description))));
-  const table = make("div", "scroll", make("table", "", make("tbody", "", ...rows)));
-  const inner = Object.values(whole.properties).flatMap((type) => refsOf(type));
-  return [make("details", "", make("summary", "", `${name}`), make("p", "", oneLine(whole.description)), table),
-    ...inner.flatMap((ref) => fieldsOf(document_, ref, done))];
+function Schema({ name }) {
+  const { description, properties } = described.components.schemas[name];
+  return html`
+    <details>
+      <summary>${name}</summary>
+      <p>${oneLine(description)}</p>
+      <div class="scroll"><table><tbody>
+        ${Object.entries(properties).map(([field, type]) => html`
+          <tr><td>${field}</td><td>${typeText(type)}</td><td>${oneLine(type.description)}</td></tr>`)}
+      </tbody></table></div>
+    </details>`;
 }
 
-function refsOf(type) {
-  if (type.$ref) return [type];
-  return [...(type.anyOf ?? []), ...(type.items ? [type.items] : [])].flatMap(refsOf);
+/** The names of the objects that a schema is made of, each once, the whole before its parts. */
+function schemasIn(schema, done = new Set()) {
+  for (const name of namesIn(schema ?? {})) {
+    const { properties } = described.components.schemas[name];
+    if (!properties || done.has(name)) continue;
+    done.add(name);
+    for (const type of Object.values(properties)) schemasIn(type, done);
+  }
+  return [...done];
+}
+
+function namesIn(type) {
+  if (type.$ref) return [type.$ref.split("/").at(-1)];
+  return [...(type.anyOf ?? []), ...(type.items ? [type.items] : [])].flatMap(namesIn);
 }
 
 function typeText(type) {
-  if (type.$ref) return type.$ref.split("/").at(-1);
+  if (type.$ref) return namesIn(type)[0];
   if (type.anyOf) return type.anyOf.map(typeText).join(" or ");
   if (type.type === "array") return `list of ${typeText(type.items ?? {})}`;
   return type.type ?? "any";
 }
 
-function answer(document_, status, response) {
-  const parts = Object.entries(response.content ?? {}).flatMap(([media, content]) =>
-    [make("p", "where", media), ...exampleOf(content), ...fieldsOf(document_, content.schema)]);
-  return make("details", "", make("summary", "", `${status}: ${oneLine(response.description)}`), ...parts);
-}
-
-function operation(document_, path, method, described) {
-  return make("article", "operation", make("h2", "", `${method.toUpperCase()} ${path}`),
-    make("p", "", make("strong", "", described.summary ?? "")), make("p", "", oneLine(described.description)),
-    ...Object.entries(described.responses).map(([status, response]) => answer(document_, status, response)));
-}
-
-const document_ = await (await fetch("/openapi.json")).json();
-main.append(make("p", "namesrv", document_.info.description.split("\n")[0]));
-for (const [path, methods] of Object.entries(document_.paths)) {
-  for (const [method, described] of Object.entries(methods)) main.append(operation(document_, path, method, described));
-}
+const operations = Object.entries(described.paths).flatMap(([path, methods]) =>
+  Object.entries(methods).map(([method, operation]) => html`<${Operation} path=${path} method=${method} operation=${operation} />`));
+render(html`<p class="namesrv">${described.info.description.split("\n")[0]}</p>${operations}`, document.getElementById("operations"));

@@ -186,7 +186,7 @@ MARKS = [
 def test_marks(open_page: OpenPage) -> None:
     page = open_page("#/cluster")
     script = """async (texts) => {
-      const { visible, visibleLines } = await import("/static/marks.js");
+      const { visible, visibleLines } = await import("/static/markup.js");
       const halves = texts.map((text) => text.replace("\\\\ud800", "\\ud800"));
       return halves.map((text) => [visible(text), visibleLines(text)]);
     }"""
@@ -198,9 +198,10 @@ def test_what_is_written_from_right_to_left_keeps_its_place(open_page: OpenPage)
     page = open_page("#/cluster")
     places = page.evaluate(
         """async (text) => {
-          const { make } = await import("/static/dom.js");
-          const line = make("p", "", text);
-          document.body.append(line);
+          const { html } = await import("/static/markup.js");
+          const { render } = await import("/static/vendor/preact/preact.mjs");
+          const line = document.body.appendChild(document.createElement("div"));
+          render(html`<p>${text}</p>`, line);
           const left = (word) => {
             for (const walker = document.createTreeWalker(line, NodeFilter.SHOW_TEXT); walker.nextNode();) {
               const at = walker.currentNode.data.indexOf(word);

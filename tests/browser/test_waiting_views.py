@@ -81,7 +81,7 @@ def test_a_dialog_is_left_with_its_view(open_page: OpenPage) -> None:
 def test_every_view_can_be_opened_when_the_admin_process_is_gone(open_page: OpenPage) -> None:
     page = open_page("#/audit")
     loaded = "name => performance.getEntriesByType('resource').some((one) => one.name.endsWith(name))"
-    page.wait_for_function(loaded, arg="/views/doctor.js")
+    page.wait_for_function(loaded, arg="/pages/health_checks.js")
     page.context.set_offline(True)
     page.get_by_role("link", name="Doctor").click()
     expect(page.get_by_role("heading", name="Doctor")).to_be_visible()

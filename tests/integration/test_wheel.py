@@ -137,5 +137,6 @@ def test_cluster_and_page_run_from_the_wheel_without_a_compiler(
     installed.run("produce", "Wheel", "--namesrv", up["namesrv"], stdin="one\ntwo\n")
     taken = installed.run("consume", "Wheel", "--count", "2", "--namesrv", up["namesrv"])
     assert sorted(taken.split()) == ["one", "two"]
-    for path in ("/", "/docs", "/static/app.js", "/static/vendor/uplot/uPlot.esm.js"):
+    vendored = ("uplot/uPlot.esm.js", "preact/preact.mjs", "preact/hooks.mjs", "htm/htm.mjs")
+    for path in ("/", "/docs", "/static/app.js", *(f"/static/vendor/{name}" for name in vendored)):
         assert httpx.get(up["admin"] + path, timeout=10).status_code == 200, path
