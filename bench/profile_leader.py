@@ -28,7 +28,7 @@ SAMPLED_S = 6.0
 LIMIT_S = 30.0
 STEPS = {
     "read and decode frames": (
-        *("remoting/frame.py", "remoting/connection.py", "remoting/command.py"),
+        *("remoting/connection.py", "remoting/command.py"),
         *("remoting/command_reader.py", "remoting/memory_limit.py"),
     ),
     "route requests": ("remoting/router.py", "remoting/router.py", "remoting/server.py"),

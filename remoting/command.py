@@ -1,4 +1,11 @@
-"""`RemotingCommand` and its two header codecs (RocketMQ's `RemotingCommand`, `RocketMQSerializable`). Pure.
+"""Frames, and the commands in them: `FrameDecoder` splits a byte stream (RocketMQ's `NettyDecoder`);
+`RemotingCommand` has two header codecs (RocketMQ's `RemotingCommand`, `RocketMQSerializable`). Pure.
+
+    | total length (4) | header word (4) | header | body |    total length = 4 + header length + body length
+                       |----------- payload -------------|    header word = type (1), header length (3)
+
+All integers are big-endian. A decoder that has raised is of no further use: where the next frame begins is
+unknown.
 
 Rules that real clients force on us:
 
@@ -15,8 +22,13 @@ from typing import Any, Final
 
 import orjson
 
-from remoting.errors import CommandError
-from remoting.frame import FRAME_BYTES_MAX
+from remoting.errors import CommandError, FrameError
+
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+HEADER_BYTES_MAX = 0xFFFFFF
+"""The largest length that the header word can express."""
+LENGTH_BYTES = 4
+FRAME_BYTES_MIN = 8
 
 JSON_HEADER: Final = 0
 BINARY_HEADER: Final = 1
@@ -37,10 +49,10 @@ OTHER_LANGUAGE: Final = LANGUAGES.index("OTHER")
 """The number of every language that has none."""
 
 _PROOFS = frozenset({"Signature", "SecurityToken"})
-_HEADER_BYTES_MAX = 0xFFFFFF
 _INT32_MAX = 0x7FFFFFFF
 _two_words = struct.Struct(">II").pack
 _read_word = struct.Struct(">I").unpack_from
+_read_two_words = struct.Struct(">II").unpack_from
 _binary_fixed = struct.Struct(">hbhii")
 _binary_length = struct.Struct(">i")
 _binary_key_length = struct.Struct(">h")
@@ -50,6 +62,63 @@ _OWN_JSON_HEAD = (
 )
 _loads = orjson.loads
 _dumps = orjson.dumps
+
+
+class FrameDecoder:
+    """Keeps the bytes of one incomplete frame, never more than `frame_bytes_max` + one chunk."""
+
+    __slots__ = ("_bytes_needed", "_frame_bytes_max", "_header_bytes_max", "_partial")
+
+    def __init__(
+        self, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int = HEADER_BYTES_MAX
+    ) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._header_bytes_max = header_bytes_max
+        self._partial = bytearray()
+        self._bytes_needed = FRAME_BYTES_MIN
+
+    @property
+    def partial_bytes(self) -> int:
+        """The bytes received of an incomplete frame."""
+        return len(self._partial)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Add the next bytes of the stream; return the payloads that are complete now.
+
+        Raises:
+            FrameError: a length is negative, too large or contradicts another. Complete frames before
+                it in the same bytes are dropped with it.
+        """
+        if self._partial:
+            self._partial += data
+            if len(self._partial) < self._bytes_needed:
+                return []
+            data = bytes(self._partial)
+            self._partial.clear()
+        return self._split(data)
+
+    def _split(self, data: bytes) -> list[bytes]:
+        payloads: list[bytes] = []
+        start, end = 0, len(data)
+        self._bytes_needed = FRAME_BYTES_MIN
+        while end - start >= FRAME_BYTES_MIN:
+            length, word = _read_two_words(data, start)
+            if length > self._frame_bytes_max or length < LENGTH_BYTES:
+                raise FrameError(f"frame length {length} is not in 4..{self._frame_bytes_max}")
+            header_bytes = word & 0xFFFFFF
+            if header_bytes > length - LENGTH_BYTES:
+                raise FrameError(f"header length {header_bytes} exceeds the frame's {length} bytes")
+            if header_bytes > self._header_bytes_max:
+                raise FrameError(f"header length {header_bytes} exceeds {self._header_bytes_max}")
+            frame_end = start + LENGTH_BYTES + length
+            if frame_end > end:
+                self._bytes_needed = LENGTH_BYTES + length
+                break
+            payloads.append(data[start + LENGTH_BYTES : frame_end])
+            start = frame_end
+        if start < end:
+            self._partial += data[start:]
+        return payloads
 
 
 class RemotingCommand:
@@ -148,10 +217,10 @@ def decode_command(payload: bytes) -> RemotingCommand:
         CommandError: the serialize type is unknown, or the header does not match it.
     """
     word = _read_word(payload)[0] if len(payload) >= 4 else 0
-    body_start = 4 + (word & _HEADER_BYTES_MAX)
+    body_start = 4 + (word & HEADER_BYTES_MAX)
     if body_start > len(payload):
         raise CommandError(f"header ends at byte {body_start} of {len(payload)}")
-    if word <= _HEADER_BYTES_MAX:
+    if word <= HEADER_BYTES_MAX:
         return _decode_json(payload, body_start)
     if word >> 24 == BINARY_HEADER:
         return _decode_binary(payload, body_start)
@@ -172,7 +241,7 @@ def encode_head(command: RemotingCommand) -> bytes:
     header = _encode_json(command) if command.serialize_type == JSON_HEADER else _encode_binary(command)
     header_bytes = len(header)
     frame_bytes = 4 + header_bytes + len(command.body)
-    if header_bytes > _HEADER_BYTES_MAX or frame_bytes > FRAME_BYTES_MAX:
+    if header_bytes > HEADER_BYTES_MAX or frame_bytes > FRAME_BYTES_MAX:
         raise CommandError(f"a frame of {frame_bytes} bytes with a header of {header_bytes} is too large")
     return _two_words(frame_bytes, command.serialize_type << 24 | header_bytes) + header
 

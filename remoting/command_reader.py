@@ -6,15 +6,18 @@ from typing import Any, Final
 
 from native import function
 from remoting.command import (
+    FRAME_BYTES_MAX,
+    FRAME_BYTES_MIN,
+    HEADER_BYTES_MAX,
     LANGUAGES,
     ONEWAY_FLAG,
     OTHER_LANGUAGE,
     RESPONSE_FLAG,
+    FrameDecoder,
     RemotingCommand,
     decode_command,
 )
 from remoting.errors import CommandError
-from remoting.frame import FRAME_BYTES_MAX, FRAME_BYTES_MIN, HEADER_BYTES_MAX, FrameDecoder
 from remoting.headers.send import SendMessageRequestHeader, SendRequest
 
 LARGE_BYTES: Final = 4096

@@ -9,9 +9,8 @@ import struct
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-from remoting.command import RemotingCommand, decode_command
+from remoting.command import FRAME_BYTES_MAX, LENGTH_BYTES, RemotingCommand, decode_command
 from remoting.errors import ConnectFailedError, FrameError
-from remoting.frame import FRAME_BYTES_MAX, LENGTH_BYTES
 
 OPAQUE_MAX: Final = 0x7FFFFFFF
 _HEADER_WORD_BYTES: Final = 4

@@ -16,13 +16,13 @@ from namesrv.registration import RegistrationError, parse_body, parse_compressed
 from remoting.command import (
     BINARY_HEADER,
     JSON_HEADER,
+    FrameDecoder,
     RemotingCommand,
     decode_command,
     encode_command,
 )
 from remoting.errors import CommandError, FrameError, HeaderError
 from remoting.fastjson import FastjsonError, loads
-from remoting.frame import FrameDecoder
 from remoting.headers.consume import PullMessageRequestHeader
 from remoting.headers.fields import RequestHeader
 from remoting.headers.namesrv import RegisterBrokerRequestHeader

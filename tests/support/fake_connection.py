@@ -2,10 +2,9 @@
 
 from typing import Any, cast
 
-from remoting.command import RemotingCommand, decode_command, encode_command
+from remoting.command import FrameDecoder, RemotingCommand, decode_command, encode_command
 from remoting.connection import Connection
 from remoting.errors import RemotingError, RequestTimeoutError
-from remoting.frame import FrameDecoder
 
 
 class FakeConnection:

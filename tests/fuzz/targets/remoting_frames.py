@@ -6,13 +6,13 @@ from contextlib import suppress
 from remoting.command import (
     BINARY_HEADER,
     JSON_HEADER,
+    FrameDecoder,
     RemotingCommand,
     decode_command,
     encode_command,
 )
 from remoting.errors import CommandError, FrameError, HeaderError
 from remoting.fastjson import FastjsonError, loads
-from remoting.frame import FrameDecoder
 from remoting.headers.fields import RequestHeader
 from remoting.route import (
     RouteError,

@@ -3,9 +3,8 @@
 import asyncio
 from typing import Any
 
-from remoting.command import RemotingCommand, decode_command
+from remoting.command import FrameDecoder, RemotingCommand, decode_command
 from remoting.connection import Connection
-from remoting.frame import FrameDecoder
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.router import Arrived
 

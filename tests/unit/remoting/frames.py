@@ -4,8 +4,7 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from remoting.command import RemotingCommand, decode_command, encode_command
-from remoting.frame import FrameDecoder
+from remoting.command import FrameDecoder, RemotingCommand, decode_command, encode_command
 
 # Request 105 with topic T, as the wire format's description computes it.
 JSON_FRAME = bytes.fromhex("0000005e0000005a") + (

@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
+from remoting.command import FRAME_BYTES_MAX, FrameDecoder
 from remoting.errors import FrameError
-from remoting.frame import FRAME_BYTES_MAX, FrameDecoder
 from tests.unit.remoting.frames import BINARY_FRAME, JSON_FRAME
 
 

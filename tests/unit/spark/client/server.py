@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from remoting.command import RESPONSE_FLAG, RemotingCommand, decode_command, encode_command
-from remoting.frame import FrameDecoder
+from remoting.command import RESPONSE_FLAG, FrameDecoder, RemotingCommand, decode_command, encode_command
 
 Answer = Callable[[RemotingCommand], list[RemotingCommand | bytes | None]]
 """Commands and raw bytes to send; None closes the connection."""
