@@ -27,15 +27,38 @@ def main() -> None:
 
 
 def nearest_tests(changed: Iterable[str]) -> list[str]:
-    """Test files, nearest first: changed ones, those named after a changed module, those that import one."""
+    """Test files, nearest first: changed ones, those named after a changed module, those that import one,
+    those of its folder, those that import one through a helper.
+    """
     paths = sorted(set(changed))
     modules = {module_of(path) for path in paths if path.endswith(".py")}
     stems = {f"test_{Path(path).stem}.py" for path in paths}
     tests = quick_tests()
+    imports = {name: set(imported(path)) for name, path in tests.items()}
+    helpers = {
+        module_of(str(path.relative_to(ROOT)))
+        for path in (ROOT / "tests").rglob("*.py")
+        if not path.name.startswith("test_") and modules & set(imported(path))
+    }
     own = [path for path in paths if path in tests]
     named = [name for name, path in tests.items() if path.name in stems]
-    importing = [name for name, path in tests.items() if modules & set(imported(path))]
-    return list(dict.fromkeys([*own, *named, *importing]))
+    importing = [name for name in tests if modules & imports[name]]
+    of_folder = [name for path in paths for name in tests if is_of_folder(name, path)]
+    through_helper = [name for name in tests if helpers & imports[name]]
+    return list(dict.fromkeys([*own, *named, *importing, *of_folder, *through_helper]))
+
+
+def is_of_folder(test: str, path: str) -> bool:
+    """Whether the test is of the module's feature: those of `broker/send/…` are in `tests/unit/broker/send/`,
+    or are `tests/unit/broker/test_send.py` and `test_send_….py`.
+    """
+    package, *folders, _ = Path(path).parts if "/" in path else ("", "")
+    if not folders:
+        return False
+    folder = f"tests/unit/{package}/"
+    return test.startswith(
+        (f"{folder}{folders[0]}/", f"{folder}test_{folders[0]}.", f"{folder}test_{folders[0]}_")
+    )
 
 
 def quick_tests() -> dict[str, Path]:

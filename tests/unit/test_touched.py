@@ -16,3 +16,13 @@ def test_a_changed_test_is_run_itself() -> None:
 
 def test_a_page_has_no_tests_of_its_own() -> None:
     assert nearest_tests(["README.md"]) == []
+
+
+def test_a_module_behind_its_feature_has_the_tests_of_the_feature() -> None:
+    found = nearest_tests(["broker/send/processor.py"])
+    assert "tests/unit/broker/test_send.py" in found
+    assert "tests/unit/broker/test_pull.py" not in found
+
+
+def test_tests_that_use_a_module_through_a_helper_come_too() -> None:
+    assert "tests/unit/test_pages.py" in nearest_tests(["broker/config.py"])
