@@ -111,16 +111,16 @@ def run_loads(options: BenchOptions, topic: str, leader: str) -> list[Row]:
         for in_flight in options.in_flight:
             load = replace(base, in_flight=in_flight)
             name = f"{in_flight:,} in flight"
-            tell = _teller(progress, name)
-            rows.append(Row(name, Run(load, (host, int(port)), targets, tell).measure()))
+            on_progress = _reporter(progress, name)
+            rows.append(Row(name, Run(load, (host, int(port)), targets, on_progress).measure()))
         rate = max(1.0, max(row.result.per_second for row in rows) * RATE_SHARE)
         load = replace(base, in_flight=max(options.in_flight), rate=rate)
         name = f"{rate:,.0f} a second"
-        rows.append(Row(name, Run(load, (host, int(port)), targets, _teller(progress, name)).measure()))
+        rows.append(Row(name, Run(load, (host, int(port)), targets, _reporter(progress, name)).measure()))
     return rows
 
 
-def _teller(progress: Progress, name: str) -> Callable[[float], None]:
+def _reporter(progress: Progress, name: str) -> Callable[[float], None]:
     bar = progress.add_task(name, total=1.0)
     return lambda share: progress.update(bar, completed=share)
 

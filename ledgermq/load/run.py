@@ -176,7 +176,7 @@ class Run:
         self._end_s = perf_counter()
 
     def _loop(self) -> None:
-        tell_s = self._started_s
+        report_s = self._started_s
         if not self._load.rate:
             for pipe in self._pipes:
                 self._begin(pipe, pipe.idle, self._started_s)
@@ -188,8 +188,8 @@ class Run:
                 self._send_due(now_s)
             elif self._parked:
                 self._send_parked(now_s)
-            if self._on_progress is not None and now_s >= tell_s:
-                tell_s = now_s + SERIES_S
+            if self._on_progress is not None and now_s >= report_s:
+                report_s = now_s + SERIES_S
                 self._on_progress((now_s - self._started_s) / (self._end_s - self._started_s))
             self._turn(_RETRY_S if self._parked else min(wait_s, self._end_s - now_s))
 

@@ -97,12 +97,12 @@ class LocalCluster:
         Raises: UserError when too few nodes are left for a majority.
         """
         loop = asyncio.get_running_loop()
-        tell_at_s = loop.time() + _STILL_WAITING_S
+        report_at_s = loop.time() + _STILL_WAITING_S
         async with open_services(Settings(namesrv=self.plan.namesrv_address)) as services:
             while not is_writable(view := await services.reader.read()):
                 self._require_majority()
-                if loop.time() > tell_at_s:
-                    tell_at_s += _STILL_WAITING_S
+                if loop.time() > report_at_s:
+                    report_at_s += _STILL_WAITING_S
                     self._say(f"Still waiting for a leader: {describe_nodes(view)}.")
                 await asyncio.sleep(_PROBE_INTERVAL_S)
 

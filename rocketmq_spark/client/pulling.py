@@ -220,7 +220,7 @@ class ReadSettings:
 
 
 @dataclass(slots=True)
-class _Stretch:
+class _Slice:
     start: int
     stop: int
     opaque: int | None = None
@@ -246,14 +246,14 @@ class RangeReader:
         self._settings = settings
         self._next = wanted.start
         """The first offset not handed on and not known to be missing."""
-        self._taken_from = wanted.start
+        self._slice_start = wanted.start
         self._count = COUNT_START
         self._count_max = COUNT_MAX
         self._limited_bytes = 0
         """How many an answer had that showed the broker's own limit, which `count_max` is then."""
         # What a filter leaves out makes the length of an answer unknown: then one at a time.
         self._in_flight_max = IN_FLIGHT_MIN if settings.tags == ALL_TAGS else 1
-        self._pending: deque[_Stretch] = deque()
+        self._pending: deque[_Slice] = deque()
         self._stall: Backoff | None = None
         self._denial: Backoff | None = None
         self._is_filtered = settings.tags != ALL_TAGS
@@ -273,10 +273,10 @@ class RangeReader:
             except RequestRefusedError as error:
                 self._denied(error)
                 continue
-            data = self._take(result)
+            data = self._advance(result)
             if data:
                 is_exact = result.is_exact and not self._is_filtered
-                yield Pulled(data, self._taken_from, self._next, is_exact)
+                yield Pulled(data, self._slice_start, self._next, is_exact)
 
     def _step(self) -> PullResult:
         """The answer for the first stretch. Raises what `Cluster.with_leader` tries again after."""
@@ -295,13 +295,13 @@ class RangeReader:
         at = self._pending[-1].stop if self._pending else self._next
         while at < self._wanted.stop and len(self._pending) < self._in_flight_max:
             end = min(at + self._count, self._wanted.stop)
-            self._pending.append(_Stretch(at, end))
+            self._pending.append(_Slice(at, end))
             at = end
         for stretch in self._pending:
             if stretch.opaque is None:
                 stretch.opaque = connection.send(self._command(stretch))
 
-    def _command(self, stretch: _Stretch) -> RemotingCommand:
+    def _command(self, stretch: _Slice) -> RemotingCommand:
         settings, count = self._settings, stretch.stop - stretch.start
         return pull_command(self._queue, stretch.start, count, BYTES_MAX, settings.tags, settings.group)
 
@@ -314,12 +314,12 @@ class RangeReader:
                     stretch.answer, stretch.body = answer, body
         return first.answer, first.body
 
-    def _take(self, result: PullResult) -> Buffer:
+    def _advance(self, result: PullResult) -> Buffer:
         """Move on by one answer, and return its records."""
         is_passed = result.status in (PullStatus.FOUND, PullStatus.NO_MATCH)
         if is_passed and result.next_offset > self._next:
             self._explain_gap(result)
-            self._taken_from = self._next
+            self._slice_start = self._next
             self._move_on(result)
             return result.data
         self._recover(result)
@@ -345,7 +345,7 @@ class RangeReader:
         if self._next > stretch.stop:
             self._pending.clear()  # what is on its way would bring some messages again
         if self._next < stretch.stop:
-            self._pending.appendleft(_Stretch(self._next, stretch.stop))
+            self._pending.appendleft(_Slice(self._next, stretch.stop))
             self._count = self._next - stretch.start
             if _has_room(result):
                 self._count_max, self._limited_bytes = self._count, len(result.data)

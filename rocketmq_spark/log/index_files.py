@@ -16,7 +16,7 @@ from rocketmq_spark.log.storage import FileRow, GoneError, Storage, file_row
 
 BLOCK_UNITS: Final = 2048
 BLOCKS_KEPT_MAX: Final = 256
-UNITS_LOOKED_ON: Final = 64
+UNITS_PROBED_MAX: Final = 64
 """So many units behind a wrong one are tried."""
 
 UNIT_TYPE: Final = np.dtype(
@@ -68,7 +68,7 @@ class UnitIndex:
             middle = (low + high) // 2
             probe = middle
             unit = self.unit(probe)
-            while unit is None and probe + 1 < min(high, middle + UNITS_LOOKED_ON):
+            while unit is None and probe + 1 < min(high, middle + UNITS_PROBED_MAX):
                 probe += 1
                 unit = self.unit(probe)
             if unit is None or unit[0] >= position:

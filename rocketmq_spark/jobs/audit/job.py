@@ -139,7 +139,7 @@ RANGE_BYTES: Final = 16 * 1024 * 1024
 POLL_S: Final = 0.2
 TASKS_A_CORE: Final = 8
 """More tasks than cores: ranges of different cost even out, and the progress is seen."""
-LOOKS_MAX: Final = 3
+CHECKS_MAX: Final = 3
 POLL_INTERVAL_S: Final = 1.0
 """A running broker's queues are checked so often, with such a pause, before a hole in them is reported."""
 _GROUP: Final = "ledgermq-audit"
@@ -181,7 +181,7 @@ def run_audit(spark: SparkSession, options: AuditOptions, progress: Progress | N
         replica.log.storage.close()
     with progress or Silent() as shown:
         results = _run(spark, cells, replicas, options.check_queues, shown)
-        _look_again(spark, results, replicas, shown)
+        _recheck(spark, results, replicas, shown)
     found = judge(replicas, results)
     about = {
         "began": began.isoformat(timespec="milliseconds"),
@@ -196,11 +196,11 @@ def run_audit(spark: SparkSession, options: AuditOptions, progress: Progress | N
     return make_report(about, replicas, results, found, options.sign_key)
 
 
-def _look_again(
+def _recheck(
     spark: SparkSession, results: list[RangeResult], replicas: Sequence[Replica], progress: Progress
 ) -> None:
     """Put the newest finding in the place of one that a queue's being written may explain."""
-    for _ in range(LOOKS_MAX - 1):
+    for _ in range(CHECKS_MAX - 1):
         places = unsettled_ranges(results)
         if not places:
             return

@@ -200,7 +200,7 @@ def join_runs(runs: list[QueueRun], run: QueueRun) -> None:
         runs.append(run)
 
 
-LATER_LOOKED_AT_MAX: Final = 64
+LATER_CHECKED_MAX: Final = 64
 """So many units of a run that lead to later messages are followed; the others are supposed to be like them.
 """
 
@@ -225,7 +225,7 @@ def check_queues(
         count = len(units)
         is_written = (length > 0) & (length != PREFILL_SIZE)
         is_later = is_written & (found > positions[:count])
-        for at in np.flatnonzero(is_later)[:LATER_LOOKED_AT_MAX].tolist():
+        for at in np.flatnonzero(is_later)[:LATER_CHECKED_MAX].tolist():
             is_later[at] = _stands_for(replica.log, int(found[at]), int(length[at]), each.key, offset + at)
         is_wrong = is_written & ~is_later & ((found != positions[:count]) | (length != sizes[:count]))
         if is_wrong.any():
