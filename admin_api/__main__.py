@@ -49,7 +49,7 @@ def lower_priority(nice: int) -> None:
 
 def main() -> int:
     """Exit code 0 after a stop, 1 when it cannot or must not serve, 2 when it was called wrongly;
-    a sentence on stderr says why.
+    a sentence on stderr gives the reason.
     """
     parser = _parser()
     args = parser.parse_args()

@@ -19,7 +19,7 @@ from admin_api.brokers.routes import router as brokers_router
 from admin_api.changes import Action, Changes
 from admin_api.cluster.feed import Feed
 from admin_api.cluster.history import History
-from admin_api.cluster.routes import history_router
+from admin_api.cluster.routes import history_router, replication_router
 from admin_api.cluster.routes import router as cluster_router
 from admin_api.dead_letters.routes import router as dlq_router
 from admin_api.gateway import Invoker
@@ -31,7 +31,6 @@ from admin_api.messages.routes import router as messages_router
 from admin_api.metrics import AdminMetrics, CountedClient, CountedRequests
 from admin_api.openapi import completed
 from admin_api.problems import add_problem_handlers
-from admin_api.replication.routes import router as replication_router
 from admin_api.security.http_guard import Guard
 from admin_api.security.policy import Policy
 from admin_api.security.rates import RateLimit, Turns

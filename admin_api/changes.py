@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
@@ -113,7 +114,7 @@ class Effect:
     after: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Preview:
     """What a change would do now."""
 
@@ -125,18 +126,33 @@ class Preview:
     """Whether it needs a confirmation: it loses, repeats or interrupts something."""
     basis: str | None = None
     """What must be the same at the confirmed call. None: all of the effects. A change whose numbers move all
-    the time (an offset of a group that consumes) says here what does matter."""
+    the time (an offset of a group that consumes) names here what does matter."""
     left_out: tuple[Trouble, ...] = ()
     """Who may belong to it and cannot be asked: each is a warning now, and a part that was not done then."""
 
-    @property
+    @cached_property
     def silent(self) -> list[Trouble]:
-        """Of those left out, what came first of each address: asked again, it says it in other words."""
+        """Of those left out the first trouble of each address: a second request words it differently."""
         return list({trouble.address: trouble for trouble in reversed(self.left_out)}.values())[::-1]
 
-    @property
+    @cached_property
     def all_warnings(self) -> list[str]:
         return [*self.warnings, *(f"left out: {trouble.problem}" for trouble in self.silent)]
+
+    @cached_property
+    def effect_views(self) -> list[EffectView]:
+        """The effects as they are shown and audited. Values of secret keys are masked once more, in case a
+        change forgot to.
+        """
+        is_config = self.action in _OF_CONFIGS
+        return [
+            EffectView(
+                subject=effect.subject,
+                before=masked(effect.subject, effect.before) if is_config else effect.before,
+                after=masked(effect.subject, effect.after) if is_config else effect.after,
+            )
+            for effect in self.effects
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +235,7 @@ class Changes:
         async with lock:
             try:
                 preview = await change.preview()
-            except Exception as error:  # without `dry_run` it may have been meant: only a preview would say
+            except Exception as error:  # without `dry_run` the change may have been meant
                 await self._auditor.append(self._failed_early(change, actor, error))
                 raise
             if dry_run is None and preview.is_destructive:
@@ -268,10 +284,10 @@ class Changes:
         self, preview: Preview, actor: Actor, outcome: AuditOutcome, problem: str | None = None
     ) -> AuditEntry:
         bare = self._auditor.entry(preview.action, preview.target, actor, outcome, problem)
-        if outcome is AuditOutcome.REFUSED:  # short: who asks again and again pushes nothing out of the log
+        # Refusals are short, so that a client that asks again and again pushes nothing out of the log.
+        if outcome is AuditOutcome.REFUSED:
             return bare.model_copy(update={"effects_total": len(preview.effects)})
-        effects = _effect_views(preview)
-        return bare.model_copy(update={"effects": effects, "warnings": preview.all_warnings})
+        return bare.model_copy(update={"effects": preview.effect_views, "warnings": preview.all_warnings})
 
     def _failed_early(self, change: Change, actor: Actor, error: Exception) -> AuditEntry:
         refused = AuditOutcome.REFUSED if isinstance(error, ChangeRefusedError) else AuditOutcome.FAILED
@@ -332,25 +348,12 @@ def _result(
         target=preview.target,
         is_dry_run=is_dry_run,
         is_destructive=preview.is_destructive,
-        effects=_effect_views(preview),
+        effects=preview.effect_views,
         warnings=preview.all_warnings,
         confirmation=confirmation,
         outcomes=[OutcomeView(subject=o.subject, ok=o.ok, problem=o.problem, code=o.code) for o in outcomes],
         is_partial=not all(outcome.ok for outcome in outcomes),
     )
-
-
-def _effect_views(preview: Preview) -> list[EffectView]:
-    """Values of secret keys are masked once more, in case a change forgot to."""
-    is_config = preview.action in _OF_CONFIGS
-    return [
-        EffectView(
-            subject=effect.subject,
-            before=masked(effect.subject, effect.before) if is_config else effect.before,
-            after=masked(effect.subject, effect.after) if is_config else effect.after,
-        )
-        for effect in preview.effects
-    ]
 
 
 _REFUSALS: Final = frozenset(
@@ -388,7 +391,7 @@ class FunctionChange:
 def settings_outcomes(
     wanted: Mapping[str, str], before: Mapping[str, str], after: Mapping[str, str]
 ) -> list[Outcome]:
-    """One a key, by its value then and now: RocketMQ's own processes say yes to a value that they cannot use,
+    """One a key, by its value then and now: RocketMQ's own processes accept a value that they cannot use,
     and stay at the one they had. A value may be written in another way than it was given.
     """
     problem = "the broker accepted the request but kept the old value"

@@ -130,7 +130,7 @@ def words_of(error: Mapping[str, Any], fields: Sequence[str] = ()) -> str:
     made = _WITH.get(kind)
     words = made(error["ctx"]) if made is not None else _PLAIN.get(kind, OTHER)
     if len(where) > 1 and where[0] == "body":
-        del where[0]  # the field says where it is
+        del where[0]  # the field is enough as its place
         if kind == "extra_forbidden" and len(where) == 1 and fields:
             words = f"{words}; there are {', '.join(fields)}"
     return f"{'.'.join(where) or 'what is asked for'} {words}"

@@ -40,7 +40,7 @@ class Breaker:
         return max(0.0, self._asked_again_at_s - now_s) if self.is_silent else 0.0
 
     def heard(self, now_s: float) -> None:
-        """It answered, whatever it said, or refused the connection at once."""
+        """It answered, with whatever code, or refused the connection at once."""
         self._heard_at_s = now_s
         self.is_silent = False
         self._pause_s = 0.0
@@ -48,8 +48,8 @@ class Breaker:
     def timed_out(self, asked_at_s: float, now_s: float) -> None:
         """A request sent at `asked_at_s` has no answer by now.
 
-        It says nothing where something came from there meanwhile: then only that request was slow. Of several
-        requests that wait together, the first to time out counts.
+        It does not count where something came from there meanwhile: then only that request was slow. Of
+        several requests that wait together, the first to time out counts.
         """
         if self._heard_at_s >= asked_at_s:
             return
@@ -126,7 +126,7 @@ class _Line:
     version: int = 0
     """RocketMQ's MQVersion, by the last answer; 0 before the first."""
     unsupported_until_s: dict[int, float] = field(default_factory=dict)
-    """By request code: what it said that it does not know."""
+    """By request code: until when it is not sent, since the broker answered that it does not know it."""
 
 
 class Gateway:
@@ -153,8 +153,8 @@ class Gateway:
     ) -> RemotingCommand:
         """The answer to one request, whose code is one of `accept`.
 
-        The time-out (default `ask_timeout_ms`) counts from the sending; the wait before it ends at the
-        latest when the asks in front of it do. What the broker said not to know is not sent for a while: the
+        The time-out (default `ask_timeout_ms`) counts from the sending; the wait before it ends at the latest
+        when the asks in front of it do. A code that the broker does not know is not sent for a while: the
         answer is the same.
 
         Raises: AskError.
@@ -217,11 +217,11 @@ class Gateway:
         line = self._lines.get(address)
         if line is None:
             if len(self._lines) >= self._settings.nodes_max:
-                self._forget_idle()
+                self._drop_idle_lines()
             line = self._lines[address] = _Line(asyncio.Semaphore(self._settings.asks_per_broker_max))
         return line
 
-    def _forget_idle(self) -> None:
+    def _drop_idle_lines(self) -> None:
         for address, line in tuple(self._lines.items()):
             if not line.users and line.probe is None:
                 del self._lines[address]

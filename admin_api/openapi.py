@@ -61,8 +61,8 @@ def _restore_examples(described: dict[str, Any], routes: Iterable[BaseRoute]) ->
 def _complete(operation: dict[str, Any], path: str, *, is_changing: bool) -> None:
     responses = operation["responses"]
     common = _ANY if path.startswith("/api/") else {"421": _ANY["421"]}
-    for status, said in {**common, **(_CHANGING if is_changing else {})}.items():
-        responses.setdefault(status, {"description": said})
+    for status, description in {**common, **(_CHANGING if is_changing else {})}.items():
+        responses.setdefault(status, {"description": description})
     if is_changing:
         operation.setdefault("parameters", []).append(_OWN_HEADER)
     for status, response in responses.items():
@@ -75,13 +75,13 @@ def _complete(operation: dict[str, Any], path: str, *, is_changing: bool) -> Non
 
 
 def _example(status: str, detail: str, path: str) -> dict[str, Any]:
-    """What is said of the status, as the problem that a call gets."""
+    """The description of the status, as the problem that a call gets."""
     problem = Problem(title=HTTPStatus(int(status)).phrase, status=int(status), detail=detail, instance=path)
     return problem.model_dump(mode="json")
 
 
 def _problem_content(status: str, response: dict[str, Any]) -> dict[str, Any]:
-    """What a route says of its problem stays, its schema (a problem with more in it) and its example."""
+    """A route's own description of its problem stays: schema (a problem with more fields) and example."""
     merged: dict[str, Any] = {}
     for content in response.get("content", {}).values():
         merged.update(content)

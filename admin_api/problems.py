@@ -29,7 +29,7 @@ RETRY_AFTER_S = 2
 """What a 503 advises: a silent broker is probed again after one to eight seconds."""
 _ERRORS_MAX = 20
 """Faults of one body or its parameters that are reported."""
-_SAID_MAX = 500
+_SENTENCE_CHARS_MAX = 500
 """Characters of one: it contains the invalid key."""
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,10 @@ def problem_response(request: Request, status: int, detail: str) -> Response:
     """It is also what the audit log has of it (security/http_guard.py)."""
     request.state.problem = detail
     problem = Problem(
-        title=HTTPStatus(status).phrase, status=status, detail=detail, instance=request.url.path[:_SAID_MAX]
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        instance=request.url.path[:_SENTENCE_CHARS_MAX],
     )
     headers = {"Retry-After": str(RETRY_AFTER_S)} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
     return Response(problem.model_dump_json(), status_code=status, headers=headers, media_type=MEDIA_TYPE)
@@ -69,11 +72,11 @@ async def _on_bad_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     errors = error.errors()
     fields = _fields_of_body(request)
-    said = [words_of(item, fields)[:_SAID_MAX] for item in errors[:_ERRORS_MAX]]
+    sentences = [words_of(item, fields)[:_SENTENCE_CHARS_MAX] for item in errors[:_ERRORS_MAX]]
     if len(errors) > _ERRORS_MAX:
-        said.append(f"and {len(errors) - _ERRORS_MAX} more")
+        sentences.append(f"and {len(errors) - _ERRORS_MAX} more")
     # A key of the body may be no text at all: half of a surrogate pair cannot be sent.
-    detail = f"{'; '.join(said)}.".encode(errors="replace").decode()
+    detail = f"{'; '.join(sentences)}.".encode(errors="replace").decode()
     return problem_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, detail)
 
 

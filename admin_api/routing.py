@@ -16,10 +16,10 @@ from fastapi.responses import Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
 
-from admin_api.changes import Change, ChangeFailedError, Changes, UnconfirmedError
+from admin_api.changes import Action, Change, ChangeFailedError, Changes, UnconfirmedError
 from admin_api.errors import PageWanted
 from admin_api.problems import MEDIA_TYPE
-from admin_api.schema import PAGE_MAX, PAGE_SIZE_MAX, ChangeResult, EffectView, Problem, Schema
+from admin_api.schema import PAGE_MAX, PAGE_SIZE_MAX, ChangeResult, EffectView, OutcomeView, Problem, Schema
 from admin_api.security.policy import Actor, Role
 from admin_api.security.rates import RateLimit, Turns
 from admin_api.services import Services
@@ -123,16 +123,56 @@ def answer(view: Schema) -> Response:
     )
 
 
-def problems(**said: str) -> dict[int | str, dict[str, Any]]:
+def problems(**descriptions: str) -> dict[int | str, dict[str, Any]]:
     """`problems(e404="No such topic.")` for a route's `responses=`; 503 is in all of them."""
-    descriptions = {"e503": "The name server or the brokers that would know do not answer.", **said}
-    return {int(key[1:]): {"model": Problem, "description": text} for key, text in descriptions.items()}
+    texts = {"e503": "The name server or the brokers that would know do not answer.", **descriptions}
+    return {int(key[1:]): {"model": Problem, "description": text} for key, text in texts.items()}
 
 
 def shown(example: Schema) -> dict[int | str, dict[str, Any]]:
     """An answer for a route's `responses=`, as it goes over the wire."""
     value = example.model_dump(mode="json", by_alias=True)
     return {200: {"content": {"application/json": {"example": value}}}}
+
+
+CONFIRMATION_EXAMPLE: Final = "1767225900.0123456789abcdef.5d41402abc4b2a76b9719d911017c592"
+
+
+def shown_preview(
+    action: Action,
+    target: str,
+    *effects: EffectView,
+    warning: str | None = None,
+    confirmation: str | None = CONFIRMATION_EXAMPLE,
+) -> dict[int | str, dict[str, Any]]:
+    """The preview of a change for a route's `responses=`. Without a confirmation: one that needs none."""
+    return shown(
+        ChangeResult(
+            action=action.value,
+            target=target,
+            is_dry_run=True,
+            is_destructive=confirmation is not None,
+            effects=list(effects),
+            warnings=[] if warning is None else [warning],
+            confirmation=confirmation,
+        )
+    )
+
+
+def shown_outcome(
+    action: Action, target: str, effect: EffectView, outcome: str, *, is_destructive: bool
+) -> dict[int | str, dict[str, Any]]:
+    """What became of a change with one part, for a route's `responses=`."""
+    return shown(
+        ChangeResult(
+            action=action.value,
+            target=target,
+            is_dry_run=False,
+            is_destructive=is_destructive,
+            effects=[effect],
+            outcomes=[OutcomeView(subject=outcome, ok=True)],
+        )
+    )
 
 
 Responses = Mapping[int | str, dict[str, Any]]
@@ -155,7 +195,7 @@ _RESULT_EXAMPLE: Final = ChangeResult(
     is_destructive=True,
     effects=[EffectView(subject="orders broker-a/3", before="57", after="120, 63 messages passed over")],
     warnings=[],
-    confirmation="1767225900.0123456789abcdef.5d41402abc4b2a76b9719d911017c592",
+    confirmation=CONFIRMATION_EXAMPLE,
 )
 CHANGE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
@@ -172,8 +212,8 @@ CHANGE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 
 
 def changing(role: Role, responses: Responses | None = None, *, is_costly: bool = False) -> dict[str, Any]:
-    """What the decorator of a route that takes `MakeDep` says besides its path and summary; `is_costly` where
-    the preview makes brokers search, or asks them about every topic.
+    """Arguments of the decorator of a route that takes `MakeDep`, besides its path and summary; `is_costly`
+    where the preview makes brokers search, or asks them about every topic.
     """
     needed = [Depends(require(role)), *([Depends(costly)] if is_costly else [])]
     return {

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from admin_api.brokers.changes import BrokerChanger, CleaningService, NameServer
     from admin_api.brokers.service import BrokerService
     from admin_api.cluster.reader import ClusterReader
+    from admin_api.cluster.replication import Replication
     from admin_api.dead_letters.queues import DlqQueues
     from admin_api.dead_letters.service import Dlq
     from admin_api.groups.offset_changes import Offsets
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from admin_api.groups.service import ConsumerGroups
     from admin_api.health_checks.service import HealthChecks
     from admin_api.messages.service import Messages
-    from admin_api.replication.service import Replication
     from admin_api.topics.changes import TopicChanger
     from admin_api.topics.service import Topics, TopicTables
 
@@ -113,7 +113,7 @@ class Services:
 
     @cached_property
     def replication(self) -> "Replication":
-        from admin_api.replication.service import Replication
+        from admin_api.cluster.replication import Replication
 
         return Replication(self.gateway, self.directory, self.reader)
 

@@ -24,7 +24,7 @@ class Settings:
     watch_interval_ms: int = 500
     """How often the cluster is read while event streams are open."""
     unchanged_interval_ms: int = 1500
-    """How often an event stream says that nothing changed."""
+    """How often an event stream sends a comment when nothing changed."""
     ask_timeout_ms: int = 1000
     """How long one broker or name server may take to answer."""
     asks_in_flight_max: int = 32
@@ -61,7 +61,7 @@ class Settings:
 
 
 def with_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:
-    """The settings with what the environment says otherwise. Raises: SettingsError."""
+    """The settings with what the environment overrides. Raises: SettingsError."""
     text = environment.get(QUERIES_KEY)
     if text is None:
         return settings

@@ -9,8 +9,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from broker.admin.feature import admin_feature
-from broker.admin.unsupported import unsupported_handlers
+from broker.admin.feature import admin_feature, unsupported_handlers
 from broker.config import BrokerConfig
 from broker.consume.feature import (
     assignment_feature,
@@ -66,7 +65,9 @@ class Broker:
         self._state.restore(opened.last_index)
         self.core = make_core(config, environment, opened, self._state)
         self._features = install_features(self.core)
-        self._registration = Registration(config, self._state, self._log, self.core.client, self._engine_term)
+        engine = opened.engine
+        term = (lambda: 0) if engine is None else (lambda: engine.term)
+        self._registration = Registration(config, self._state, self._log, self.core.client, term)
         self._server = RemotingServer(self.core.router, config.bind_address, config.listen_port)
         for closed in self._features.connection_closed:
             self._server.on_connection_closed(closed)
@@ -117,9 +118,6 @@ class Broker:
     def term(self) -> int | None:
         """The term this node is in; None for a plain log, which has none."""
         return None if self.core.engine is None else self.core.engine.term
-
-    def _engine_term(self) -> int:
-        return self.term() or 0
 
     def _fail(self, error: BaseException) -> None:
         if not self.failure.done():

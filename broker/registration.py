@@ -18,7 +18,7 @@ import orjson
 
 from broker.config import BrokerConfig
 from broker.state.state import ReplicatedState
-from broker.state.topics import PERM_READ_WRITE, TopicConfig
+from broker.state.topics import PERM_READ_WRITE, EncodedTopics, TopicConfig
 from commitlog.log import MessageLog
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
@@ -52,8 +52,7 @@ class Registration:
         self._log = log
         self._term = term
         self._links = [_Link(address, client, self._register_command) for address in config.name_servers]
-        self._rows: dict[str, tuple[TopicConfig, bytes]] = {}
-        """Each topic's part of the body: a thousand of them are made once, not with every registration."""
+        self._encoded = EncodedTopics()
         self._tasks: list[asyncio.Task[None]] = []
         state.on_topics_changed(self.trigger)
         state.on_settings_changed(self._on_settings_changed)
@@ -70,7 +69,7 @@ class Registration:
 
     def _on_settings_changed(self) -> None:
         """What the broker permits is part of each topic's row."""
-        self._rows.clear()
+        self._encoded.clear()
         self.trigger()
 
     async def start(self) -> None:
@@ -101,27 +100,21 @@ class Registration:
         return RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=header.ext_fields(), body=body)
 
     def _register_body(self) -> bytes:
-        topics = self._state.topics
-        known = self._rows
-        self._rows = {
-            name: row if (row := known.get(name)) is not None and row[0] is topic else self._row(topic)
-            for name, topic in topics.items()
-        }
         version = orjson.dumps(self._state.data_version.to_json(self._term()))
-        table = b",".join([row for _, row in self._rows.values()])
+        table = self._encoded.table(self._state.topics, self._shown)
         return (
             b'{"filterServerList":[],"topicConfigSerializeWrapper":'
-            b'{"dataVersion":%s,"topicConfigTable":{%s}}}' % (version, table)
+            b'{"dataVersion":%s,"topicConfigTable":%s}}' % (version, table)
         )
 
-    def _row(self, topic: TopicConfig) -> tuple[TopicConfig, bytes]:
+    def _shown(self, topic: TopicConfig) -> TopicConfig:
         """Clients keep to the permission in their route: a broker that may not be written or read says so
         with every topic.
         """
-        shown, permission = topic, self._config.broker_permission
-        if permission & PERM_READ_WRITE != PERM_READ_WRITE:
-            shown = replace(topic, perm=topic.perm & permission)
-        return topic, b"%s:%s" % (orjson.dumps(shown.name), orjson.dumps(shown.to_json()))
+        permission = self._config.broker_permission
+        if permission & PERM_READ_WRITE == PERM_READ_WRITE:
+            return topic
+        return replace(topic, perm=topic.perm & permission)
 
     def _unregister_command(self) -> RemotingCommand:
         config = self._config

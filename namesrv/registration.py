@@ -62,8 +62,7 @@ def parse_body(
     if broker_version >= BODY_WITH_FILTERS_VERSION:
         wrapper = _object(outer.get("topicConfigSerializeWrapper") or {})
     version = _data_version(_object(wrapper.get("dataVersion") or {}))
-    table = _object(wrapper.get("topicConfigTable") or {})
-    return version, {topic: _queue_data(broker_name, _object(config)) for topic, config in table.items()}
+    return version, _queues(broker_name, _object(wrapper.get("topicConfigTable") or {}))
 
 
 def parse_compressed_body(
@@ -128,12 +127,23 @@ def _parse_topic_text(text: bytes, broker_name: str) -> tuple[str, QueueData]:
         raise RegistrationError(f"topic is {text[:80]!r}") from None
 
 
+def _queues(broker_name: str, table: Mapping[str, Any]) -> dict[str, QueueData]:
+    """Each topic's queues. A registration has thousands of topics: the ordinary form is read without a call
+    for each.
+    """
+    queues = {}
+    for topic, config in table.items():
+        row = config if isinstance(config, dict) else _object(config)
+        get = row.get
+        usual: tuple[Any, ...] = get("readQueueNums"), get("writeQueueNums"), get("perm"), get("topicSysFlag")
+        if all(type(number) is int and 0 <= number <= _INT32_MAX for number in usual):
+            queues[topic] = QueueData(broker_name, *usual)
+        else:
+            queues[topic] = _queue_data(broker_name, row)
+    return queues
+
+
 def _queue_data(broker_name: str, config: Mapping[str, Any]) -> QueueData:
-    get = config.get
-    usual: tuple[Any, ...] = get("readQueueNums"), get("writeQueueNums"), get("perm"), get("topicSysFlag")
-    # A registration has thousands of topics: the ordinary form is checked without a call for each number.
-    if all(type(number) is int and 0 <= number <= _INT32_MAX for number in usual):
-        return QueueData(broker_name, *usual)
     return QueueData(
         broker_name,
         _number(config, "readQueueNums", 16, _INT32_MAX),

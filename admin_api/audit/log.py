@@ -458,7 +458,7 @@ class Refusals:
     _writing: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def add(self, refusal: Refusal) -> None:
-        """A log that cannot be written is said in the process's own."""
+        """Failures to write the audit log are logged."""
         name = None if refusal.actor is None else refusal.actor.name
         window = self._windows.get(name)
         if window is None:

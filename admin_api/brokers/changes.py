@@ -301,7 +301,7 @@ class CleaningService:
 
     async def _clean(self, address: str, garbage: Garbage) -> Outcome:
         try:
-            said = await clean(self._gateway, address, garbage)
+            removed = await clean(self._gateway, address, garbage)
         except AskError as error:
             return Outcome.failed(address, error)
-        return Outcome(f"{address}: {said}" if said else address, ok=True)
+        return Outcome(f"{address}: {removed}" if removed else address, ok=True)

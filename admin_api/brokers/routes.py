@@ -28,8 +28,8 @@ from admin_api.brokers.service import (
 )
 from admin_api.changes import Action
 from admin_api.cluster.schemas import NodeState
-from admin_api.routing import MakeDep, PageDep, ServicesDep, changing, problems, require, shown
-from admin_api.schema import ChangeResult, EffectView
+from admin_api.routing import MakeDep, PageDep, ServicesDep, changing, problems, require, shown, shown_preview
+from admin_api.schema import EffectView
 from admin_api.security.policy import Role
 
 _ADDRESS: Final = "127.0.0.1:10911"
@@ -73,16 +73,11 @@ _CONFIG_EXAMPLE: Final = shown(
         ],
     )
 )
-_CHANGED_EXAMPLE: Final = shown(
-    ChangeResult(
-        action=Action.BROKER_CONFIG.value,
-        target=_ADDRESS,
-        is_dry_run=True,
-        is_destructive=True,
-        effects=[EffectView(subject="fileReservedTime", before="72", after="48")],
-        warnings=["This holds for every node of broker-a, also after a restart."],
-        confirmation="1767225900.0123456789abcdef.5d41402abc4b2a76b9719d911017c592",
-    )
+_CHANGED_EXAMPLE: Final = shown_preview(
+    Action.BROKER_CONFIG,
+    _ADDRESS,
+    EffectView(subject="fileReservedTime", before="72", after="48"),
+    warning="This holds for every node of broker-a, also after a restart.",
 )
 _CHANGE_EXAMPLES: Final[dict[str, Any]] = {
     "shorter retention": {"value": {"settings": {"fileReservedTime": "48"}}},

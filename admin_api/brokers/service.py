@@ -134,7 +134,7 @@ _NO_FIGURES = Runtime({})
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What one address said; nothing where `problem` says why."""
+    """What one address answered; nothing where `problem` has the reason."""
 
     status: NodeStatusMessage | None = None
     runtime: Runtime = _NO_FIGURES

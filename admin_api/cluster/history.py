@@ -120,7 +120,7 @@ class History:
             self._keep(name, sample)
 
     def _keep(self, name: str, sample: HistorySample) -> None:
-        """A ring begins with the first sample that says anything, and ends when none of it does any more."""
+        """A ring begins with the first sample that has a value, and ends when no sample has one any more."""
         ring = self._rings.get(name)
         if ring is None:
             if not _says_anything(sample):

@@ -226,7 +226,7 @@ def _push_view(peer: PeerView) -> PushView:
 
 
 def _is_in_sync(peer: PeerView, committed_index: int | None) -> bool | None:
-    """By the leader's count; None when it does not say enough."""
+    """By the leader's count; None when it does not report enough."""
     if peer.is_connected is False or peer.push_state in ("COMPARE", "TRUNCATE"):
         return False
     if peer.match_index is None or committed_index is None:

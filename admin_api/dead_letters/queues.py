@@ -43,7 +43,7 @@ class DlqQueues:
     async def groups(self, wanted: PageWanted, text: str | None = None) -> Page[DlqView]:
         """The groups that have a dead-letter topic, by name; those whose name holds the text.
 
-        Raises: UnavailableError when the name server says nothing.
+        Raises: UnavailableError when the name server does not answer.
         """
         try:
             topics = await self._source.topics()

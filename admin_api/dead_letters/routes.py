@@ -43,8 +43,9 @@ from admin_api.routing import (
     problems,
     require,
     shown,
+    shown_outcome,
 )
-from admin_api.schema import ChangeResult, EffectView, OutcomeView, Page
+from admin_api.schema import EffectView, Page
 from admin_api.security.policy import Role
 
 _COPY_ID: Final = "7F00000100002A9F0000000000000FA0"
@@ -75,15 +76,12 @@ _WINDOW_EXAMPLE: Final = shown(
         examined=1,
     )
 )
-_RESENT_EXAMPLE: Final = shown(
-    ChangeResult(
-        action=Action.DLQ_RESEND.value,
-        target="billing",
-        is_dry_run=False,
-        is_destructive=True,
-        effects=[EffectView(subject=ID_EXAMPLE, after="once more in %RETRY%billing")],
-        outcomes=[OutcomeView(subject=f"{ID_EXAMPLE}: {_COPY_ID} at broker-a/0, offset 4", ok=True)],
-    )
+_RESENT_EXAMPLE: Final = shown_outcome(
+    Action.DLQ_RESEND,
+    "billing",
+    EffectView(subject=ID_EXAMPLE, after="once more in %RETRY%billing"),
+    f"{ID_EXAMPLE}: {_COPY_ID} at broker-a/0, offset 4",
+    is_destructive=True,
 )
 
 _RESEND_EXAMPLES: Final[dict[str, Example]] = {

@@ -70,7 +70,7 @@ class ExportFormat(StrEnum):
 
 
 SCANNED_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Of one scan; then it ends, and says so."""
+"""Messages of one scan; beyond it the answer is cut and marked as such."""
 
 
 class Scan:
@@ -145,7 +145,7 @@ class Resent:
 
 @dataclass(slots=True)
 class Written:
-    """What a file has so far; `is_whole` once it is complete, or says that it is cut."""
+    """What a file has so far; `is_whole` once it is complete, or marked as cut."""
 
     letters: int = 0
     is_whole: bool = False
@@ -191,8 +191,8 @@ class Dlq(DlqQueues):
         limit: int = 1000,
         written: Written | None = None,
     ) -> AsyncIterator[str]:
-        """Lines, the oldest message of each queue first; one that ends at a bound says so in its last line.
-        `written` is kept up to date.
+        """Lines, the oldest message of each queue first; one that ends at a bound is marked as cut in its
+        last line. `written` is kept up to date.
 
         Raises: NotFoundError, UnavailableError before the first line; AskError when a broker falls silent.
         """
@@ -210,8 +210,8 @@ class Dlq(DlqQueues):
             yield line(at_hand[0])
             at_hand = await anext(records, None)
         if at_hand is not None or scan.is_cut:
-            said = f"cut: there is more than the {written.letters} messages of this file"
-            yield _csv_text([f"# {said}"]) if is_csv else orjson.dumps({"cut": said}).decode() + "\n"
+            notice = f"cut: there is more than the {written.letters} messages of this file"
+            yield _csv_text([f"# {notice}"]) if is_csv else orjson.dumps({"cut": notice}).decode() + "\n"
         written.is_whole = True
 
 

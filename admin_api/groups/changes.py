@@ -51,7 +51,7 @@ class ConsumeModeChange(RequestSchema):
 
 
 def left_out(overview: Overview) -> tuple[Trouble, ...]:
-    """Who may have the group, and did not say what is kept of it."""
+    """Brokers that may have the group, and did not report what is kept of it."""
     answered = {overview.brokers.masters[name] for name in overview.configs}
     return tuple(trouble for trouble in overview.troubles if trouble.address not in answered)
 
@@ -228,7 +228,7 @@ class ConsumeModes:
         self._source = ConsumeModeSource(gateway)
 
     async def of_group(self, brokers: BrokerSet, group: str) -> list[ConsumeModeView] | None:
-        """By topic and broker; None where no broker could say."""
+        """By topic and broker; None where no broker reported it."""
         ask = on_masters(brokers, lambda address: self._source.of_group(address, group))
         answers = (await self._gateway.ask_each(brokers.masters, ask)).answers
         known = {name: modes for name, modes in answers.items() if modes is not None}

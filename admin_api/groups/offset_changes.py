@@ -312,17 +312,17 @@ class Mover:
         """One outcome a queue. `time_ms` is that of request 222 where all queues are meant, else None."""
         errors: dict[int, AskError] = {}
         if time_ms is None:
-            said = await self._one_by_one(plans, errors)
+            moved = await self._one_by_one(plans, errors)
         else:
-            said = await self._by_time(plans, time_ms, errors)
-            plans = [replace(plan, after=said.get(plan.queue_id, plan.after)) for plan in plans]
+            moved = await self._by_time(plans, time_ms, errors)
+            plans = [replace(plan, after=moved.get(plan.queue_id, plan.after)) for plan in plans]
         if not self._place.is_online:
             await self._commit_where_missing(plans, errors)
-        done = {plan.queue_id for plan in plans if said.get(plan.queue_id) == plan.after}
+        done = {plan.queue_id for plan in plans if moved.get(plan.queue_id) == plan.after}
         outcomes = await asyncio.gather(
             *(self._outcome(plan, errors.get(plan.queue_id), plan.queue_id in done) for plan in plans)
         )
-        return [*outcomes, *_unplanned(plans, said)]
+        return [*outcomes, *_unplanned(plans, moved)]
 
     async def read_back(self, plans: Sequence[QueuePlan]) -> Sequence[Outcome]:
         """Whether each queue is where it was to be."""
@@ -331,7 +331,7 @@ class Mover:
     async def _by_time(
         self, plans: Sequence[QueuePlan], time_ms: int, errors: dict[int, AskError]
     ) -> dict[int, int]:
-        """The offsets that the broker says it has set."""
+        """The offsets that the broker reports as set."""
         place = self._place
         try:
             return await self._source.reset_by_time(place.address, place.group, place.topic, time_ms)
@@ -342,19 +342,19 @@ class Mover:
     async def _one_by_one(self, plans: Sequence[QueuePlan], errors: dict[int, AskError]) -> dict[int, int]:
         """The same, of queues that are named."""
         place = self._place
-        said: dict[int, int] = {}
+        moved: dict[int, int] = {}
         if not place.is_ledgermq and not await self._can_single(plans, errors):
-            return said
+            return moved
 
         async def reset(plan: QueuePlan) -> None:
             asked = (place.address, place.group, place.topic, plan.queue_id, plan.after)
             try:
-                said[plan.queue_id] = await self._source.reset_queue(*asked)
+                moved[plan.queue_id] = await self._source.reset_queue(*asked)
             except AskError as error:
                 errors[plan.queue_id] = error
 
         await asyncio.gather(*map(reset, plans))
-        return said
+        return moved
 
     async def _can_single(self, plans: Sequence[QueuePlan], errors: dict[int, AskError]) -> bool:
         """False with the reason in `errors`; without consumers the offsets can be committed all the same."""
@@ -376,7 +376,8 @@ class Mover:
         async def commit(plan: QueuePlan) -> None:
             queue = (place.address, place.group, place.topic, plan.queue_id)
             try:
-                is_unsure = plan.after == 0 and not place.is_ledgermq  # RocketMQ 4.9 says 0 of a missing one
+                # RocketMQ 4.9 answers 0 for a missing offset.
+                is_unsure = plan.after == 0 and not place.is_ledgermq
                 if is_unsure or await self._source.committed(*queue) != plan.after:
                     await self._source.commit(*queue, plan.after)
             except AskError as error:
@@ -405,12 +406,12 @@ class Mover:
         return Outcome(plan.name, ok=False, problem=f"it is still {there}{hint}")
 
 
-def _unplanned(plans: Sequence[QueuePlan], said: Mapping[int, int]) -> Iterator[Outcome]:
+def _unplanned(plans: Sequence[QueuePlan], moved: Mapping[int, int]) -> Iterator[Outcome]:
     """Queues that the broker moved besides: RocketMQ 4.9 also moves those without a reader, and one may have
     come in this very moment.
     """
-    for queue_id in sorted(said.keys() - {plan.queue_id for plan in plans}):
-        problem = f"the broker moved it too, to {said[queue_id]}: the preview did not have it"
+    for queue_id in sorted(moved.keys() - {plan.queue_id for plan in plans}):
+        problem = f"the broker moved it too, to {moved[queue_id]}: the preview did not have it"
         yield Outcome(f"{plans[0].broker_name}/{queue_id}", ok=False, problem=problem)
 
 
@@ -461,9 +462,9 @@ class _OffsetChange:
         self._reader = PlanReader(gateway, self._source)
         self._left_out: dict[Trouble, None] = {}
         self._unknown: list[str] = []
-        """Warnings of brokers that do not say who is connected."""
+        """Warnings about brokers that do not report which clients are connected."""
 
-    async def _look(self, group: str) -> Overview:
+    async def _read_overview(self, group: str) -> Overview:
         """Raises: NotFoundError, UnavailableError."""
         self._left_out = {}
         overview = await self._overview.current()
@@ -538,7 +539,7 @@ class ResetOffsets(_OffsetChange):
 
     async def preview(self) -> Preview:
         """Raises: NotFoundError, UnavailableError, ChangeRefusedError."""
-        overview = await self._look(self._group)
+        overview = await self._read_overview(self._group)
         brokers = self._brokers = overview.brokers
         clients = await self._clients(brokers, self._group)
         self._plans = {}
@@ -637,7 +638,7 @@ class CloneOffsets(_OffsetChange):
         """Raises: NotFoundError, UnavailableError, ChangeRefusedError."""
         if self._from == self.target:
             raise ChangeRefusedError(f"{self.target} is the group itself.")
-        overview = await self._look(self._from)
+        overview = await self._read_overview(self._from)
         brokers = self._brokers = overview.brokers
         clients = await self._clients(brokers, self.target)
         if any(each is not None for each in clients.values()):

@@ -91,7 +91,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What the brokers that answered say, by broker name, then by group; `troubles` are the others."""
+    """What the brokers that answered report, by broker name, then by group; `troubles` are the others."""
 
     brokers: BrokerSet
     configs: Mapping[str, Mapping[str, GroupConfig]]
@@ -201,8 +201,8 @@ def joined(*troubles: Iterable[Trouble]) -> tuple[Trouble, ...]:
 
 def sentence(troubles: Iterable[Trouble]) -> str:
     """Why there is no answer."""
-    said = "; ".join(trouble.problem for trouble in troubles)
-    return f"No broker gives an answer: {said}." if said else "The name server lists no broker."
+    reasons = "; ".join(trouble.problem for trouble in troubles)
+    return f"No broker gives an answer: {reasons}." if reasons else "The name server lists no broker."
 
 
 def is_system_group(name: str) -> bool:
@@ -210,7 +210,7 @@ def is_system_group(name: str) -> bool:
 
 
 Clients = Mapping[str, Connections | None]
-"""Broker name -> who of a group is connected there, of the brokers that said it."""
+"""Broker name -> which clients of a group are connected there, of the brokers that reported it."""
 _Known = Mapping[str, GroupProgress]
 
 
@@ -284,7 +284,7 @@ def _presence(members: int | None, *, have_all_told: bool) -> GroupPresence:
 
 
 def _have_all_told(overview: Overview, clients: Clients | None) -> bool:
-    """Whether every broker said who is connected."""
+    """Whether every broker reported which clients are connected."""
     silent = overview.brokers.masters.keys() - overview.progress.keys()
     if silent or overview.brokers.troubles:
         return False

@@ -122,7 +122,8 @@ class GroupProgressReader:
         rows: Mapping[QueueKey, OffsetRow],
         missed: list[Trouble],
     ) -> dict[QueueKey, int | None]:
-        """Tells an offset of 0 from none, as far as the bound goes: beyond it 0 is what the broker says.
+        """Distinguishes an offset of 0 from none, as far as the bound goes: beyond it 0 is taken as the
+        broker's answer.
 
         Why one is not known goes to `missed`: without that, it would be shown as none.
         """
@@ -172,7 +173,7 @@ def lag_of(row: OffsetRow, offset: int | None) -> int | None:
 
 def topic_lag(queues: Sequence[tuple[int, int | None]]) -> int | None:
     """The lag of queues of which each is (end, lag). None where every queue with messages has an unknown
-    one: 0 would say that all is consumed.
+    one: 0 would mean that all is consumed.
     """
     filled = [lag for end, lag in queues if end > 0]
     if any(lag is not None for lag in filled):
@@ -181,10 +182,10 @@ def topic_lag(queues: Sequence[tuple[int, int | None]]) -> int | None:
 
 
 def queue_clients(running: Mapping[str, Running]) -> dict[QueueKey, str]:
-    """Which consumer has a queue, by what each says."""
+    """Which consumer has a queue, by what each reports."""
     owners: dict[QueueKey, str] = {}
-    for client_id, said in running.items():
-        for key, row in said.queues:
+    for client_id, info in running.items():
+        for key, row in info.queues:
             if not row.is_dropped:
                 owners[key] = client_id
     return owners

@@ -49,7 +49,7 @@ RUNNING_ASKED_MAX: Final = 32
 RUNNING_AT_ONCE: Final = 2
 """Of these, at the same time: a consumer that hangs must not take the places of other asks."""
 RUNNING_LIMIT_S: Final = 2.0
-"""For all of them together; who has said nothing by then has no known queues."""
+"""For all of them together; a client that has not answered by then has no known queues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class ConsumerGroups:
         )
 
     async def running(self, group: str, client_id: str, *, with_stack: bool = False) -> "MemberRunningView":
-        """What one consumer says of itself. Raises: NotFoundError when it is not connected."""
+        """What one consumer reports about itself. Raises: NotFoundError when it is not connected."""
         from admin_api.groups.details import running_view
 
         brokers = await self.overview.brokers()
@@ -317,7 +317,7 @@ def total_tps(tables: "Mapping[str, TopicRows]") -> float | None:
 
 
 def online_part(clients: Mapping[str, Connections | None]) -> Connections | None:
-    """What one broker says of the group's consumers; None when none has any."""
+    """What one broker reports about the group's consumers; None when none has any."""
     return next((each for each in clients.values() if each is not None), None)
 
 

@@ -22,8 +22,19 @@ from admin_api.messages.views import (
     MessageWindow,
 )
 from admin_api.messages.window import CURSOR_CHARS_MAX, FOREVER_MS, Search
-from admin_api.routing import MakeDep, ServicesDep, answer, changing, costly, problems, require, shown
-from admin_api.schema import ChangeResult, EffectView, OutcomeView
+from admin_api.routing import (
+    MakeDep,
+    ServicesDep,
+    answer,
+    changing,
+    costly,
+    problems,
+    require,
+    shown,
+    shown_outcome,
+    shown_preview,
+)
+from admin_api.schema import EffectView
 from admin_api.security.policy import Role
 
 ID_EXAMPLE: Final = "7F00000100002A9F0000000000000BB8"
@@ -109,26 +120,19 @@ _TRACK_EXAMPLE: Final = shown(
         ],
     )
 )
-_SENT_EXAMPLE: Final = shown(
-    ChangeResult(
-        action=Action.MESSAGE_SEND.value,
-        target="orders",
-        is_dry_run=False,
-        is_destructive=False,
-        effects=[EffectView(subject="broker-a/any", after="13 bytes more")],
-        outcomes=[OutcomeView(subject=f"orders: {ID_EXAMPLE} at broker-a/3, offset 120", ok=True)],
-    )
+_SENT_EXAMPLE: Final = shown_outcome(
+    Action.MESSAGE_SEND,
+    "orders",
+    EffectView(subject="broker-a/any", after="13 bytes more"),
+    f"orders: {ID_EXAMPLE} at broker-a/3, offset 120",
+    is_destructive=False,
 )
-_RESENT_EXAMPLE: Final = shown(
-    ChangeResult(
-        action=Action.MESSAGE_RESEND.value,
-        target=ID_EXAMPLE,
-        is_dry_run=True,
-        is_destructive=True,
-        effects=[EffectView(subject=ID_EXAMPLE, after="once more in orders")],
-        warnings=["Every group that consumes the topic gets the message once more."],
-        confirmation=_CONFIRMATION,
-    )
+_RESENT_EXAMPLE: Final = shown_preview(
+    Action.MESSAGE_RESEND,
+    ID_EXAMPLE,
+    EffectView(subject=ID_EXAMPLE, after="once more in orders"),
+    warning="Every group that consumes the topic gets the message once more.",
+    confirmation=_CONFIRMATION,
 )
 _NEW_MESSAGE_EXAMPLES: Final[dict[str, Example]] = {
     "text": {

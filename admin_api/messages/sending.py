@@ -27,7 +27,7 @@ RESENT_FROM: Final = "LEDGERMQ_RESENT_FROM"
 """Property of a copy: the offset message id of what it was made from. By it a resend is known later."""
 RETRY_PREFIX: Final = "%RETRY%"
 RETRIES_MAX: Final = 16
-"""RocketMQ's own; said with a copy to a retry topic, so that it is no dead letter again at once."""
+"""RocketMQ's own; sent with a copy to a retry topic, so that it is no dead letter again at once."""
 PROPERTIES_BYTES_MAX: Final = 32_000
 """A record holds 32,767 bytes, and the broker adds some."""
 

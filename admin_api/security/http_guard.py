@@ -207,7 +207,7 @@ class Guard:
             await self._record(Refusal(scope["method"], path, status, detail, actor, remote))
 
     def _bounded(self, receive: Receive, body_max: int) -> Receive:
-        """Counts a body that does not say its length beforehand."""
+        """Counts a body that is sent without its length."""
         taken = 0
 
         async def counted() -> Message:

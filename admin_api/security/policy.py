@@ -74,7 +74,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """All that are known, and what is to be said about where they come from."""
+    """All that are known, and a warning about the place that they come from."""
 
     known: tuple[Token, ...] = ()
     warnings: tuple[str, ...] = ()

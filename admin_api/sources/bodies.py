@@ -16,6 +16,7 @@ from remoting.fastjson import FastjsonError, loads
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024
 """A frame holds no more."""
 
+K = TypeVar("K")
 M = TypeVar("M", bound="Body")
 
 
@@ -49,7 +50,7 @@ def read_json(address: str, body: bytes, what: str, bytes_max: int = BODY_BYTES_
 
 
 def table_of(address: str, value: Mapping[str, Any], key: str, what: str, rows_max: int) -> dict[str, Any]:
-    """The table at `key`; an answer without it says nothing, not that there is nothing. Raises: AskError."""
+    """The table at `key`; an answer without it is no answer, not an empty table. Raises: AskError."""
     table = value.get(key)
     if not isinstance(table, dict) or len(table) > rows_max:
         raise AskError(address, f"{address}: its {what} is no table of at most {rows_max} rows")
@@ -61,10 +62,21 @@ def check(address: str, value: Any, model: type[M], what: str) -> M:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "body"
-        problem = f"{address}: its {what} cannot be read: {where}: {first['msg']}"
-        raise AskError(address, problem) from error
+        raise _unreadable(address, what, error) from error
+
+
+def check_rows(address: str, table: Mapping[K, Any], model: type[M], what: str) -> dict[K, M]:
+    """The table with each value as `model`. Raises: AskError."""
+    try:
+        return {key: model.model_validate(row) for key, row in table.items()}
+    except ValidationError as error:
+        raise _unreadable(address, what, error) from error
+
+
+def _unreadable(address: str, what: str, error: ValidationError) -> AskError:
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"])) or "body"
+    return AskError(address, f"{address}: its {what} cannot be read: {where}: {first['msg']}")
 
 
 def by_queue(address: str, table: Mapping[str, Any], what: str) -> Iterator[tuple[QueueKey, Any]]:

@@ -147,7 +147,7 @@ _CODES = {
 
 
 async def clean(gateway: Gateway, address: str, garbage: Garbage) -> str | None:
-    """What it says went, if it says so. Raises: AskError."""
+    """What the broker reports as removed, if it reports that. Raises: AskError."""
     answer = await gateway.ask(address, _CODES[garbage], timeout_ms=_TIMEOUT_MS)
     return answer.remark
 

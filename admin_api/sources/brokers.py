@@ -20,7 +20,7 @@ STATUS_BYTES_MAX = 1024 * 1024
 STOCK_REMEMBERED_S = 60.0
 """How long a broker that does not know LEDGERMQ_NODE_STATUS is not asked for it again."""
 OTHERS_AFTER_S: Final = 0.2
-"""A listed master that says nothing for so long may hang: the other nodes are asked before that is known."""
+"""A listed master that does not answer for so long may hang: the others are asked before that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class BrokerDirectory:
         return await self._list.get()
 
     async def current(self) -> BrokerSet:
-        """Raises: AskError when the name server says nothing and no list is known from before."""
+        """Raises: AskError when the name server does not answer and no list is known from before."""
         return await self._set.get()
 
     async def masters(self) -> Mapping[str, str]:
@@ -97,7 +97,7 @@ class BrokerDirectory:
         return await self.status_of(address) is not None
 
     async def status_of(self, address: str) -> NodeStatusMessage | None:
-        """What a LedgerMQ node says of itself; None of a stock broker. Raises: AskError."""
+        """What a LedgerMQ node reports about itself; None for a stock broker. Raises: AskError."""
         if self._stock_until_s.get(address, 0.0) > self._now_s():
             return None
         try:
@@ -201,7 +201,7 @@ def _peer_addresses(status: NodeStatusMessage) -> set[str]:
 
 
 def peer_addresses(statuses: Iterable[NodeStatusMessage]) -> set[str]:
-    """Where the nodes say their peers are to be asked."""
+    """The addresses at which nodes report that their peers can be asked."""
     return {address for status in statuses for address in _peer_addresses(status)}
 
 

@@ -9,7 +9,7 @@ import orjson
 from pydantic import ConfigDict, Field, ValidationError
 
 from admin_api.gateway import AskError, Gateway
-from admin_api.sources.bodies import Body, QueueKey, by_queue, check, read_json, table_of
+from admin_api.sources.bodies import Body, QueueKey, by_queue, check, check_rows, read_json, table_of
 from broker.admin.types import ProgressMessage
 from remoting.codes import RequestCode, ResponseCode
 
@@ -136,7 +136,7 @@ class GroupSource:
         answer = await self._gateway.ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         value = read_json(address, answer.body, _WHAT_GROUPS)
         table = table_of(address, value, "subscriptionGroupTable", _WHAT_GROUPS, GROUPS_MAX)
-        return {name: check(address, row, GroupConfig, _WHAT_GROUPS) for name, row in table.items()}
+        return check_rows(address, table, GroupConfig, _WHAT_GROUPS)
 
     async def progress(self, address: str) -> ProgressMessage | None:
         """65005: lag and members of every group; None of a broker that is no LedgerMQ."""

@@ -67,7 +67,7 @@ class OutMessage:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where a sent message is. `warning` says what is not sure of it yet."""
+    """Where a sent message is. `warning` names what is not certain yet."""
 
     offset_id: str
     queue_id: int
@@ -193,7 +193,7 @@ class MessageSource:
         return sorted(set(check(address, read_json(address, answer.body, what), _Groups, what).group_list))
 
     async def send(self, address: str, message: OutMessage) -> Stored:
-        """310. When no answer comes in time the message may be stored all the same; the error says so."""
+        """310. When no answer comes in time the message may be stored all the same; the error names this."""
         ext = {
             "a": SENDER_GROUP,
             "b": message.topic,

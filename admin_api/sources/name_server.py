@@ -6,6 +6,12 @@ from typing import Final
 from admin_api.gateway import AskError, Gateway
 from remoting.codes import RequestCode, ResponseCode
 from remoting.fastjson import FastjsonError, loads
+from remoting.headers.namesrv import (
+    BrokerNameRequestHeader,
+    KvItemRequestHeader,
+    KvKeyRequestHeader,
+    KvNamespaceRequestHeader,
+)
 from remoting.properties_text import PropertiesTextError, format_properties_text, parse_properties_text
 
 _ITEMS_MAX: Final = 10_000
@@ -35,7 +41,8 @@ class NameServerSource:
         """219; None: there never was one."""
         code = RequestCode.GET_KVLIST_BY_NAMESPACE
         accept = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
-        answer = await self._gateway.ask(self.address, code, {"namespace": namespace}, accept=accept)
+        ext = KvNamespaceRequestHeader(namespace).ext_fields()
+        answer = await self._gateway.ask(self.address, code, ext, accept=accept)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         try:
@@ -48,17 +55,18 @@ class NameServerSource:
 
     async def put(self, namespace: str, key: str, value: str) -> None:
         """100"""
-        item = {"namespace": namespace, "key": key, "value": value}
+        item = KvItemRequestHeader(namespace, key, value).ext_fields()
         await self._gateway.ask(self.address, RequestCode.PUT_KV_CONFIG, item)
 
     async def delete(self, namespace: str, key: str) -> None:
         """102"""
-        item = {"namespace": namespace, "key": key}
+        item = KvKeyRequestHeader(namespace, key).ext_fields()
         await self._gateway.ask(self.address, RequestCode.DELETE_KV_CONFIG, item)
 
     async def allow_writes(self, broker_name: str, *, allow: bool) -> int:
         """205, 327: the number of topics whose permission changed."""
         code = RequestCode.ADD_WRITE_PERM_OF_BROKER if allow else RequestCode.WIPE_WRITE_PERM_OF_BROKER
-        answer = await self._gateway.ask(self.address, code, {"brokerName": broker_name})
+        ext = BrokerNameRequestHeader(broker_name).ext_fields()
+        answer = await self._gateway.ask(self.address, code, ext)
         count = answer.ext_fields.get("addTopicCount" if allow else "wipeTopicCount", "")
         return int(count) if count.isascii() and count.isdigit() and len(count) < 10 else 0

@@ -105,7 +105,7 @@ class OffsetSource:
         return {row.message_queue.queue_id: max(0, row.delay_time) for row in checked}
 
     async def committed(self, address: str, group: str, topic: str, queue_id: int) -> int | None:
-        """14: None when the group has no offset here. (RocketMQ 4.9 may say 0 then: `without_missing`.)"""
+        """14: None when the group has no offset here. (RocketMQ 4.9 may answer 0 then: `without_missing`.)"""
         ext = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "setZeroIfNotFound": "false"}
         accept = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
         answer = await self._gateway.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, ext, accept=accept)
@@ -116,8 +116,8 @@ class OffsetSource:
     async def without_missing(
         self, address: str, group: str, offsets: Mapping[QueueKey, int | None]
     ) -> dict[QueueKey, int | None]:
-        """A stock broker's answers to 14, with None for each 0 that it does not store: RocketMQ 4.9 says 0 of
-        a missing offset while the queue's first message is there. 43 has all that it stores, read beside
+        """A stock broker's answers to 14, with None for each 0 that it does not store: RocketMQ 4.9 answers 0
+        for a missing offset while the queue's first message is there. 43 has all that it stores, read beside
         the loop; RocketMQ 5 distinguishes the two and is not asked for it.
         """
         if 0 not in offsets.values() or self._gateway.version_of(address) >= VERSION_5:

@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import Field
 
 from admin_api.gateway import AskError, Gateway
-from admin_api.sources.bodies import Body, by_queue, check, read_json, table_of
+from admin_api.sources.bodies import Body, by_queue, check, check_rows, read_json, table_of
 from remoting.codes import RequestCode, ResponseCode
 from remoting.route import DEFAULT_TOPIC, RouteError, TopicRoute, parse_topic_route
 
@@ -83,7 +83,7 @@ class TopicSource:
             return known[1]
         value = read_json(address, answer.body, _WHAT_TOPICS)
         table = table_of(address, value, "topicConfigTable", _WHAT_TOPICS, TOPICS_MAX)
-        configs = {name: check(address, row, TopicConfig, _WHAT_TOPICS) for name, row in table.items()}
+        configs = check_rows(address, table, TopicConfig, _WHAT_TOPICS)
         if len(self._read) >= MASTERS_REMEMBERED_MAX:
             self._read.clear()
         self._read[address] = answer.body, configs
@@ -147,11 +147,11 @@ class TopicSource:
         await self._gateway.ask(address, code, ext, timeout_ms=CHANGE_TIMEOUT_MS)
 
     async def delete(self, address: str, topic: str) -> None:
-        """215: the broker forgets its configuration and every group's offsets in it."""
+        """215: the broker drops its configuration and every group's offsets in it."""
         code = RequestCode.DELETE_TOPIC_IN_BROKER
         await self._gateway.ask(address, code, {"topic": topic}, timeout_ms=CHANGE_TIMEOUT_MS)
 
     async def delete_route(self, namesrv: str, topic: str) -> None:
-        """216: clients are sent nowhere from now on."""
+        """216: the name server drops the route, so that clients find no broker for the topic."""
         code = RequestCode.DELETE_TOPIC_IN_NAMESRV
         await self._gateway.ask(namesrv, code, {"topic": topic}, timeout_ms=CHANGE_TIMEOUT_MS)

@@ -6,8 +6,18 @@ from fastapi import APIRouter, Body, Depends, Path, Query
 from fastapi.responses import Response
 
 from admin_api.changes import Action
-from admin_api.routing import MakeDep, PageDep, ServicesDep, changing, costly, problems, require, shown
-from admin_api.schema import ChangeResult, EffectView
+from admin_api.routing import (
+    MakeDep,
+    PageDep,
+    ServicesDep,
+    changing,
+    costly,
+    problems,
+    require,
+    shown,
+    shown_preview,
+)
+from admin_api.schema import EffectView
 from admin_api.security.policy import Role
 from admin_api.topics.changes import NewTopic, TopicSpec
 from admin_api.topics.service import (
@@ -116,40 +126,24 @@ _STATS_EXAMPLE: Final = shown(
         groups_left_out=0,
     )
 )
-_CREATED_EXAMPLE: Final = shown(
-    ChangeResult(
-        action=Action.TOPIC_CREATE.value,
-        target="orders",
-        is_dry_run=True,
-        is_destructive=False,
-        effects=[EffectView(subject="broker-a: readQueues", before=None, after="8")],
-        warnings=[],
-    )
+_CREATED_EXAMPLE: Final = shown_preview(
+    Action.TOPIC_CREATE,
+    "orders",
+    EffectView(subject="broker-a: readQueues", before=None, after="8"),
+    confirmation=None,
 )
-_EDITED_EXAMPLE: Final = shown(
-    ChangeResult(
-        action=Action.TOPIC_UPDATE.value,
-        target="orders",
-        is_dry_run=True,
-        is_destructive=True,
-        effects=[EffectView(subject="broker-a: readQueues", before="8", after="4")],
-        warnings=["broker-a: consumers no longer get what is in the queues 4 to 7."],
-        confirmation="1767225900.0123456789abcdef.5d41402abc4b2a76b9719d911017c592",
-    )
+_EDITED_EXAMPLE: Final = shown_preview(
+    Action.TOPIC_UPDATE,
+    "orders",
+    EffectView(subject="broker-a: readQueues", before="8", after="4"),
+    warning="broker-a: consumers no longer get what is in the queues 4 to 7.",
 )
-_DELETED_EXAMPLE: Final = shown(
-    ChangeResult(
-        action=Action.TOPIC_DELETE.value,
-        target="orders",
-        is_dry_run=True,
-        is_destructive=True,
-        effects=[
-            EffectView(subject="broker-a", before="8 queues, 63 messages", after=None),
-            EffectView(subject="name server 127.0.0.1:9876", before="a route", after=None),
-        ],
-        warnings=["These groups lose their offsets in the topic: billing."],
-        confirmation="1767225900.0123456789abcdef.5d41402abc4b2a76b9719d911017c592",
-    )
+_DELETED_EXAMPLE: Final = shown_preview(
+    Action.TOPIC_DELETE,
+    "orders",
+    EffectView(subject="broker-a", before="8 queues, 63 messages", after=None),
+    EffectView(subject="name server 127.0.0.1:9876", before="a route", after=None),
+    warning="These groups lose their offsets in the topic: billing.",
 )
 _NEW_TOPIC_EXAMPLES: Final[dict[str, Any]] = {
     "plain": {"value": {"name": "orders"}},

@@ -1,14 +1,27 @@
-"""The node itself for operators: its figures (28), LEDGERMQ_NODE_STATUS and LEDGERMQ_TRANSFER_LEADER."""
+"""The node itself for operators: its figures (28), its configuration (25, 26), its statistics by topic and
+group (315), and our own LEDGERMQ_NODE_STATUS (65001), one node's view of itself and its group, and
+LEDGERMQ_TRANSFER_LEADER (65002).
+
+A change of the configuration is a record of the replicated state (broker/config.py lists the keys that can be
+changed): it applies to all nodes of the group, also to those that are down now, and after a restart.
+"""
 
 import os
 from collections.abc import Callable
 from typing import Any
 
+import orjson
+
 from broker.admin.types import ElectionView, EpochStatus, NodeRole, NodeStatusMessage, PeerView
-from broker.config import BrokerConfig, Peer
-from broker.leadership import Readiness
+from broker.config import RUNTIME_KEYS, BrokerConfig, ConfigError, FixedKeyError, Peer, check_settings
+from broker.leadership import OnLeader, Readiness
 from broker.monitoring.runtime_info import RuntimeInfo
-from broker.responses import json_answer
+from broker.monitoring.statistics import STATS, BrokerStatistics, Figures
+from broker.registration import LEADER_BROKER_ID
+from broker.responses import committed_answer, invalid, json_answer
+from broker.state.changes import PutSettings
+from broker.state.state import ReplicatedState
+from broker.state.topics import TRACE_TOPIC
 from commitlog.log import MessageLog
 from dledger.core.status import NodeStatus, PeerStatus
 from dledger.core.types import NO_TERM
@@ -18,8 +31,9 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.headers.admin import TransferLeaderRequestHeader
-from remoting.router import Handlers
+from remoting.headers.admin import TransferLeaderRequestHeader, ViewBrokerStatsRequestHeader
+from remoting.properties_text import PropertiesTextError, format_properties_text, parse_properties_text
+from remoting.router import HandlerResult, Handlers
 
 
 class NodeStatusBuilder:
@@ -195,3 +209,125 @@ class BrokerAdmin:
                 ResponseCode.INVALID_PARAMETER, f"{transferee[:64]} is no other member of the group"
             )
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"the transfer was refused: {code.name}")
+
+
+class ConfigAdmin:
+    """Shows and changes the configuration."""
+
+    def __init__(
+        self, config: BrokerConfig, log: MessageLog, state: ReplicatedState, on_leader: OnLeader
+    ) -> None:
+        self._on_leader = on_leader
+        self._config = config
+        self._state = state
+        self._log = log
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.UPDATE_BROKER_CONFIG: self._on_leader(self.update),
+            RequestCode.GET_BROKER_CONFIG: self.show,
+        }
+
+    def show(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """26: every key with its value in force, and beside RocketMQ's answer which keys can change."""
+        version = orjson.dumps(self._state.data_version.to_json()).decode()
+        body = format_properties_text(self._values())
+        ext_fields = {"version": version, "runtimeKeys": ",".join(sorted(RUNTIME_KEYS))}
+        return success_response(request, ext_fields, body)
+
+    def update(self, request: RemotingCommand, connection: Connection) -> HandlerResult:
+        """25: all keys or none. What is in force already needs no record, whatever its key."""
+        try:
+            wanted = parse_properties_text(request.body)
+            known = self._values()
+            changes = {key: value for key, value in wanted.items() if known.get(key) != value}
+            for key in changes.keys() & self._facts():
+                raise FixedKeyError(f"{key} says what this node is: it cannot be set")
+            check_settings(self._config, changes)
+        except (PropertiesTextError, ConfigError) as error:
+            raise invalid(str(error)) from error
+        except FixedKeyError as error:
+            raise RequestError(ResponseCode.NO_PERMISSION, str(error)) from error
+        if not changes:
+            return success_response(request)
+        return committed_answer(request, self._state.propose(PutSettings(changes)))
+
+    def _values(self) -> dict[str, str]:
+        return self._config.to_properties() | self._facts()
+
+    def _facts(self) -> dict[str, str]:
+        """RocketMQ keys that tools read; here their values follow from other keys or from this node's
+        role.
+        """
+        config, is_leader = self._config, self._log.is_writable()
+        master = "SYNC_MASTER" if config.enable_dledger else "ASYNC_MASTER"
+        is_synced = config.durability == "persisted" or not config.enable_dledger
+        return {
+            "brokerId": str(LEADER_BROKER_ID if is_leader else config.follower_broker_id),
+            "brokerRole": master if is_leader else "SLAVE",
+            "flushDiskType": "SYNC_FLUSH" if is_synced else "ASYNC_FLUSH",
+            "useTLS": "false",
+            "msgTraceTopicName": TRACE_TOPIC,
+        }
+
+
+class StatsAdmin:
+    """Shows the statistics; has the log's puts counted."""
+
+    def __init__(
+        self,
+        log: MessageLog,
+        state: ReplicatedState,
+        statistics: BrokerStatistics,
+    ) -> None:
+        self._log = log
+        self._state = state
+        self._statistics = statistics
+        self._topic_count = len(state.topics)
+        self._is_started = False
+        log.on_writable_change(self._on_writable_change)
+        state.on_topics_changed(self.on_topics_changed)
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.VIEW_BROKER_STATS_DATA: self.view,
+        }
+
+    async def start(self) -> None:
+        """What was in the log at the start has been dispatched by now."""
+        self._is_started = True
+        self._on_writable_change(self._log.is_writable())
+
+    async def stop(self) -> None:
+        self._is_started = False
+        self._log.remove_listener(self._statistics.put)
+
+    def view(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """315"""
+        header = ViewBrokerStatsRequestHeader.parse(request.ext_fields)
+        windows = self._statistics.view(header.stats_name, header.stats_key)
+        if windows is None:
+            remark = f"The stats <{header.stats_name[:64]}> <{header.stats_key[:512]}> not exist"
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        _, is_size = STATS[header.stats_name]
+        minute, hour, day = (_item(figures, is_size) for figures in windows)
+        return json_answer(request, {"statsDay": day, "statsHour": hour, "statsMinute": minute})
+
+    def _on_writable_change(self, is_writable: bool) -> None:
+        """A follower has the same messages, and a node that starts has them again: neither put them."""
+        if is_writable and self._is_started:
+            self._log.add_listener(self._statistics.put)
+        else:
+            self._log.remove_listener(self._statistics.put)
+
+    def on_topics_changed(self) -> None:
+        count = len(self._state.topics)
+        if count < self._topic_count:
+            self._statistics.keep_topics(self._state.topics)
+        self._topic_count = count
+
+
+def _item(figures: Figures, is_size: bool) -> dict[str, Any]:
+    total = figures.bytes if is_size else figures.count
+    average = total / figures.calls if figures.calls else 0.0
+    return {"avgpt": average, "sum": total, "tps": figures.per_second(total)}

@@ -20,6 +20,7 @@ from broker.state.state import ReplicatedState
 from broker.state.topics import (
     ConfigFormatError,
     DataVersion,
+    EncodedTopics,
     TopicConfig,
     check_topic_config,
     is_system_topic,
@@ -54,6 +55,7 @@ class TopicAdmin:
         self._engine = engine
         self._statistics = statistics
         self._state = state
+        self._encoded = EncodedTopics()
         self._all_topics: tuple[DataVersion, int, bytes] | None = None
 
     def handlers(self) -> Handlers:
@@ -112,8 +114,8 @@ class TopicAdmin:
         """
         version, term = self._state.data_version, self._term()
         if self._all_topics is None or self._all_topics[:2] != (version, term):
-            table = {name: topic.to_json() for name, topic in self._state.topics.items()}
-            body = orjson.dumps({"dataVersion": version.to_json(term), "topicConfigTable": table})
+            table = self._encoded.table(self._state.topics)
+            body = b'{"dataVersion":%s,"topicConfigTable":%s}' % (orjson.dumps(version.to_json(term)), table)
             self._all_topics = version, term, body
         return success_response(request, body=self._all_topics[2])
 

@@ -19,7 +19,7 @@ from broker.consume.clients import ClientConnection, ClientRegistry
 from broker.leadership import Readiness
 from broker.responses import put_error
 from broker.state.changes import SetRequestMode
-from broker.state.request_modes import POP, PULL, RequestMode
+from broker.state.groups import POP, PULL, RequestMode
 from broker.state.state import ReplicatedState
 from broker.state.topics import RETRY_PREFIX, ConfigFormatError
 from commitlog.log import PutStatus

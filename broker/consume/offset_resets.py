@@ -25,8 +25,8 @@ from typing import Final
 
 from broker.consume.clients import HEARD_WITHIN_MS, RunningGroups
 from broker.state.changes import Change, CommitOffsets, DeleteGroup, DeleteTopic, DropOffsets
-from broker.state.resets import HEARD_OF_MS
 from broker.state.state import ReplicatedState
+from broker.state.tables import HEARD_OF_MS
 from commitlog.log import MessageLog, PutStatus
 from commitlog.log_machine import LogMachine
 

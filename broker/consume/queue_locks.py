@@ -26,8 +26,8 @@ from broker.consume.heartbeats import HeartbeatError, client_id_of
 from broker.leadership import Forwarder, Readiness
 from broker.state.changes import LockQueues
 from broker.state.groups import GROUP_CHARS_MAX
-from broker.state.locks import QUEUE_LOCKS_MAX, LockKey, QueueKey
 from broker.state.state import ReplicatedState
+from broker.state.tables import QUEUE_LOCKS_MAX, LockKey, QueueKey
 from commitlog.log import MessageLog, PutStatus
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from broker.state.offsets import OffsetTable
+from broker.state.tables import OffsetTable
 
 ROWS_PER_TURN_MAX: Final = 200
 """(topic, group) pairs, each with all its queues: about a millisecond."""

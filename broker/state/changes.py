@@ -11,9 +11,8 @@ from typing import Any
 
 import orjson
 
-from broker.state.groups import SubscriptionGroupConfig
-from broker.state.request_modes import RequestMode
-from broker.state.topics import TopicConfig
+from broker.state.groups import RequestMode, SubscriptionGroupConfig
+from broker.state.topics import TopicConfig, check_topic_config
 from commitlog.sequences import writer_error
 
 CHANGES_VERSION = 1
@@ -159,7 +158,9 @@ def encode_change(change: Change) -> bytes:
     """
     try:
         row = _to_row(_checked(change))
-        if isinstance(change, PutTopic | PutGroup | SetRequestMode):
+        if isinstance(change, PutTopic):
+            check_topic_config(change.config)
+        elif isinstance(change, PutGroup | SetRequestMode):
             _from_row(row)
         return orjson.dumps(row)
     except (ValueError, TypeError) as error:

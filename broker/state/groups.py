@@ -1,11 +1,14 @@
-"""Subscription groups: RocketMQ's SubscriptionGroupConfig, and the groups every broker has from its start."""
+"""Subscription groups: RocketMQ's SubscriptionGroupConfig, the groups every broker has from its start, and
+how a group asks for the messages of a topic when the broker assigns the queues: by pull or by pop
+(MessageRequestModeManager).
+"""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.state.topics import ATTRIBUTES_MAX, QUEUE_NUMS_MAX, ConfigFormatError
+from broker.state.topics import ATTRIBUTES_MAX, QUEUE_NUMS_MAX, ConfigFormatError, topic_name_error
 
 GROUP_CHARS_MAX = 255
 RETRY_TIMES_MAX = 1_000_000
@@ -113,3 +116,47 @@ def _number(data: Mapping[str, Any], key: str, default: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
         raise ConfigFormatError(f"{key} is not a whole number from 0 to {most}")
     return value
+
+
+PULL = "PULL"
+POP = "POP"
+_SHARE_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMode:
+    """SetMessageRequestModeRequestBody. `share_queue_num`: how many consumers in POP mode share the queues of
+    one; 0 and below: all share all.
+    """
+
+    topic: str
+    group: str
+    mode: str = PULL
+    share_queue_num: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "consumerGroup": self.group,
+            "mode": self.mode,
+            "popShareQueueNum": self.share_queue_num,
+            "topic": self.topic,
+        }
+
+    @classmethod
+    def from_json(cls, data: object) -> "RequestMode":
+        """Read the wire form. Raises ConfigFormatError."""
+        if not isinstance(data, dict):
+            raise ConfigFormatError("the message request mode is no table")
+        topic, group = data.get("topic"), data.get("consumerGroup")
+        if not isinstance(topic, str) or not isinstance(group, str):
+            raise ConfigFormatError("topic or consumerGroup is missing")
+        error = topic_name_error(topic) or group_name_error(group)
+        if error is not None:
+            raise ConfigFormatError(error)
+        mode = data.get("mode", PULL)
+        if mode not in (PULL, POP):
+            raise ConfigFormatError(f"mode {str(mode)[:40]!r} is neither PULL nor POP")
+        share = data.get("popShareQueueNum", 0)
+        if isinstance(share, bool) or not isinstance(share, int) or not -_SHARE_MAX <= share <= _SHARE_MAX:
+            raise ConfigFormatError("popShareQueueNum is not a whole number")
+        return cls(topic, group, mode, share)

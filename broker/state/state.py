@@ -5,18 +5,22 @@ A change is a record of the system topic rmq_sys_LEDGERMQ_STATE. It is acknowled
 applied here; every node applies the same records in log order, so after a failover no table is older than
 what was acknowledged. With a snapshot file a node need not read the whole log at its start. See
 docs/decisions/replicated_state.md#topics-groups-and-offsets-are-records-of-the-log.
+
+The changes that are proposed in one turn of the event loop are joined in one record. Each proposer's future
+resolves once its record is committed and applied on this node, or once writing it has failed. A record's body
+holds at most RECORD_BYTES_MAX (a larger turn makes several records), and at most PROPOSALS_WAITING_MAX
+proposals wait at a time; one more is answered OS_PAGE_CACHE_BUSY at once.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
 
 from broker.config import BrokerConfig, take_settings
-from broker.state.base import BaseKeeper
 from broker.state.changes import (
     Change,
     CommitOffsets,
@@ -28,14 +32,10 @@ from broker.state.changes import (
     TrimQueues,
     decode_changes,
     encode_change,
+    join_changes,
 )
-from broker.state.checkpoints import CHECKPOINT_TOPIC, Base
+from broker.state.checkpoints import CHECKPOINT_TOPIC, Base, BaseKeeper
 from broker.state.groups import SubscriptionGroupConfig, group_name_error, static_groups
-from broker.state.locks import QueueLocks
-from broker.state.offsets import OffsetTable
-from broker.state.proposals import ProposalQueue
-from broker.state.request_modes import RequestModes
-from broker.state.resets import PendingResets
 from broker.state.snapshot import (
     CorruptSnapshotError,
     Snapshot,
@@ -43,15 +43,162 @@ from broker.state.snapshot import (
     read_snapshot,
     write_snapshot,
 )
-from broker.state.tables import StateTables, check_room
+from broker.state.tables import OffsetTable, PendingResets, QueueLocks, RequestModes, StateTables, check_room
 from broker.state.topics import STATE_TOPIC, DataVersion, TopicConfig, static_topics, topic_name_error
 from broker.state.writers import WriterTable
-from commitlog.dispatch import DispatchBatch, DispatchRequest
+from commitlog.dispatch import NAMES_BYTES_MAX, DispatchBatch, DispatchRequest
 from commitlog.log import MessageLog, PutStatus
 from commitlog.log_machine import LogMachine, is_snapshot_due
 from commitlog.record import Message, Record, decode_record, host_bytes
 from commitlog.sequences import SequenceRun
 from dledger.fs import Fs, OsFs
+
+RECORD_BYTES_MAX = 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Proposal:
+    encoded: Sequence[bytes]
+    size_bytes: int
+    made_topics: Sequence[str]
+    deleted_topics: Sequence[str]
+    names_bytes: int
+    """Bytes of the deleted topics' names in the record's properties."""
+    future: asyncio.Future[PutStatus]
+
+
+@dataclass(slots=True, eq=False)
+class _Record:
+    """A record that was written to the log, with its proposals that are not answered yet."""
+
+    proposals: Sequence[_Proposal]
+    queue_offset: int = -1
+    is_committed: bool = False
+
+
+class ProposalQueue:
+    """Owns the proposals of this node that are not yet answered."""
+
+    def __init__(self, log: MessageLog, make_message: Callable[[bytes], Message], waiting_max: int) -> None:
+        self._log = log
+        self._make_message = make_message
+        self._waiting_max = waiting_max
+        self._queued: list[_Proposal] = []
+        self._records: deque[_Record] = deque()
+        self._waiting = 0
+        self._applied_offset = -1
+        self._queued_made: set[str] = set()
+        self._queued_deleted: set[str] = set()
+        self._made: dict[str, int] = {}
+        self._deleted: dict[str, int] = {}
+        """Topics that records which were put, and not applied, make or delete: the last one's offset."""
+
+    def is_changing(self, topic: str) -> bool:
+        """Whether the topic is made, changed or deleted by what is not applied yet, answered or not."""
+        return topic in self._queued_made or topic in self._made or self.is_deleting(topic)
+
+    def is_deleting(self, topic: str) -> bool:
+        """The same of its deletion."""
+        return topic in self._queued_deleted or topic in self._deleted
+
+    def clear_topics(self) -> None:
+        """What was put under another leadership is applied by now, or will never be."""
+        self._made.clear()
+        self._deleted.clear()
+
+    def add(
+        self, encoded: Sequence[bytes], made_topics: Sequence[str] = (), deleted_topics: Sequence[str] = ()
+    ) -> asyncio.Future[PutStatus]:
+        """Put these encoded changes in the log together; see the module for when the future resolves. They
+        make or change some topics, and delete others.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[PutStatus] = loop.create_future()
+        size_bytes = sum(map(len, encoded)) + len(encoded)
+        names_bytes = sum(map(len, deleted_topics)) + len(deleted_topics)
+        if self._waiting >= self._waiting_max:
+            future.set_result(PutStatus.OS_PAGE_CACHE_BUSY)
+        elif size_bytes > RECORD_BYTES_MAX or names_bytes > NAMES_BYTES_MAX:
+            future.set_result(PutStatus.MESSAGE_ILLEGAL)
+        else:
+            if not self._queued:
+                loop.call_soon(self._flush)
+            self._queued.append(
+                _Proposal(encoded, size_bytes, made_topics, deleted_topics, names_bytes, future)
+            )
+            self._waiting += 1
+            self._queued_made.update(made_topics)
+            self._queued_deleted.update(deleted_topics)
+        return future
+
+    def applied(self, queue_offset: int) -> None:
+        """The record with this offset in the state queue is applied to the tables."""
+        self._applied_offset = queue_offset
+        for names in (self._made, self._deleted):
+            for name in [name for name, offset in names.items() if offset <= queue_offset]:
+                del names[name]
+        self._answer_finished()
+
+    def close(self) -> None:
+        """Answer all that still wait: whether their changes get into the log is not known."""
+        queued, self._queued = self._queued, []
+        self._answer(queued, PutStatus.SERVICE_NOT_AVAILABLE)
+        while self._records:
+            self._answer(self._records.popleft().proposals, PutStatus.UNKNOWN_ERROR)
+
+    def _flush(self) -> None:
+        queued, self._queued = self._queued, []
+        start = size_bytes = names_bytes = 0
+        for position, proposal in enumerate(queued):
+            size_bytes += proposal.size_bytes
+            names_bytes += proposal.names_bytes
+            if size_bytes > RECORD_BYTES_MAX or names_bytes > NAMES_BYTES_MAX:
+                self._put(queued[start:position])
+                start, size_bytes, names_bytes = position, proposal.size_bytes, proposal.names_bytes
+        if queued:
+            self._put(queued[start:])
+        self._queued_made.clear()
+        self._queued_deleted.clear()
+
+    def _put(self, proposals: Sequence[_Proposal]) -> None:
+        record = _Record(proposals)
+        body = join_changes([change for proposal in proposals for change in proposal.encoded])
+        self._records.append(record)
+        deleted = list(dict.fromkeys(name for each in proposals for name in each.deleted_topics))
+        message = self._make_message(body)
+        result = self._log.put([message], lambda status: self._done(record, status), deleted)
+        if result.status is not PutStatus.PUT_OK:
+            self._records.remove(record)
+            self._answer(proposals, result.status)
+            return
+        record.queue_offset = result.queue_offsets[0]
+        self._deleted.update(dict.fromkeys(deleted, record.queue_offset))
+        for proposal in proposals:
+            self._made.update(dict.fromkeys(proposal.made_topics, record.queue_offset))
+        self._answer_finished()
+
+    def _done(self, record: _Record, status: PutStatus) -> None:
+        if status is PutStatus.PUT_OK:
+            record.is_committed = True
+            self._answer_finished()
+        elif record in self._records:
+            self._records.remove(record)
+            self._answer(record.proposals, status)
+
+    def _answer_finished(self) -> None:
+        while self._records:
+            record = self._records[0]
+            if not record.is_committed or not 0 <= record.queue_offset <= self._applied_offset:
+                return
+            self._records.popleft()
+            self._answer(record.proposals, PutStatus.PUT_OK)
+
+    def _answer(self, proposals: Sequence[_Proposal], status: PutStatus) -> None:
+        self._waiting -= len(proposals)
+        for proposal in proposals:
+            if not proposal.future.done():
+                proposal.future.set_result(status)
+
 
 PROPOSALS_WAITING_MAX = 10_000
 _OWN_TOPICS = frozenset({STATE_TOPIC, CHECKPOINT_TOPIC})
@@ -223,18 +370,19 @@ class ReplicatedState(LogMachine):
                     raise InvalidChangeError(error)
             if any(self._is_of_deleted(change) for change in changes):
                 return _resolved(PutStatus.OS_PAGE_CACHE_BUSY)
-            whole = list(self._behind_deletions(changes))
-            deleted = [change.name for change in whole if self._empties(change)]
+            whole = self._behind_deletions(changes)
+            deleted = [
+                change.name
+                for change in whole
+                if isinstance(change, DeleteTopic)
+                and change.has_messages_gone
+                and change.name not in self._tables.static_topics
+            ]
             made = [change.config.name for change in whole if isinstance(change, PutTopic)]
             return self._proposals.add([encode_change(change) for change in whole], made, deleted)
         except InvalidChangeError as error:
             logger.warning("state change refused: %s", error)
             return _resolved(PutStatus.MESSAGE_ILLEGAL)
-
-    def _empties(self, change: Change) -> TypeGuard[DeleteTopic]:
-        if isinstance(change, DeleteTopic):
-            return change.has_messages_gone and change.name not in self._tables.static_topics
-        return False
 
     def _is_of_deleted(self, change: Change) -> bool:
         """Whether the change holds offsets of a topic that is being deleted. Its record would follow the
@@ -244,17 +392,19 @@ class ReplicatedState(LogMachine):
             return self._proposals.is_deleting(change.topic)
         return False
 
-    def _behind_deletions(self, changes: Sequence[Change]) -> Iterator[Change]:
+    def _behind_deletions(self, changes: Sequence[Change]) -> list[Change]:
         """When a deleted topic is created again, a second deletion is written before the creation: it removes
         offsets that were committed after the first deletion.
         """
+        whole: list[Change] = []
         for change in changes:
             if isinstance(change, PutTopic):
                 name = change.config.name
                 is_there = name in self._tables.topics or self._proposals.is_changing(name)
                 if not is_there and name in self._tables.deleted_at:
-                    yield DeleteTopic(name)
-            yield change
+                    whole.append(DeleteTopic(name))
+            whole.append(change)
+        return whole
 
     async def ensure_topic_config(self, config: TopicConfig) -> TopicConfig:
         """The topic of that name, created as `config` when it is missing. Raises StateChangeError."""
@@ -307,7 +457,7 @@ class ReplicatedState(LogMachine):
         self._change_role()
 
     def _change_role(self) -> None:
-        self._proposals.forget_topics()
+        self._proposals.clear_topics()
         # The log's last entries may hold no message, like the first of a new leader: no batch follows then.
         self._keeper.raise_due()
 
@@ -315,7 +465,7 @@ class ReplicatedState(LogMachine):
         """As LogMachine. Most batches hold nothing of the state: they only move `applied_index`."""
         follows = batch.last_index - batch.message_count == self.applied_index
         if not follows and self._log.begin_index > self.applied_index + 1:
-            self._look_for_checkpoint(batch)
+            self._load_checkpoint(batch)
             return
         if batch.sequences or self._keeper.is_waiting or not batch.topics.isdisjoint(_OWN_TOPICS):
             self._apply_records(batch)
@@ -334,16 +484,16 @@ class ReplicatedState(LogMachine):
         ]
         runs = deque(batch.sequences)
         for request, record in records:
-            self._take_runs(runs, request.index)
+            self._apply_runs(runs, request.index)
             self._apply(request, record)
-        self._take_runs(runs, batch.last_index + 1)
+        self._apply_runs(runs, batch.last_index + 1)
         self.applied_index = max(self.applied_index, batch.last_index)
         self._is_changed |= self._keeper.follow(batch)
         if self._tables.topics_version != version:
             for callback in self._topic_callbacks:
                 callback()
 
-    def _look_for_checkpoint(self, batch: DispatchBatch) -> None:
+    def _load_checkpoint(self, batch: DispatchBatch) -> None:
         """The log begins after the last entry that this state covers: load the state from a checkpoint in the
         log, then apply the entries after it.
         """
@@ -360,7 +510,7 @@ class ReplicatedState(LogMachine):
             return
         self._log.redeliver_from(self.apply, snapshot.applied_index + 1)
         self._tables.load_json(snapshot.tables)
-        self._take_settings(self._tables.settings)
+        self._apply_settings(self._tables.settings)
         self.on_replaced()
         self._keeper.begin_behind(snapshot)
         logger.info("the state is taken from the checkpoint of entry %d", snapshot.applied_index)
@@ -370,10 +520,10 @@ class ReplicatedState(LogMachine):
         for callback in self._topic_callbacks:
             callback()
 
-    def _take_runs(self, runs: deque[SequenceRun], end_index: int) -> None:
+    def _apply_runs(self, runs: deque[SequenceRun], end_index: int) -> None:
         """Those before that entry: a writer ends behind what it wrote, on every node."""
         while runs and runs[0][4] < end_index:
-            self._tables.writers.take(runs.popleft(), self.applied_index)
+            self._tables.writers.apply(runs.popleft(), self.applied_index)
             self._is_changed = True
 
     def _apply(self, request: DispatchRequest, record: Record) -> None:
@@ -383,12 +533,12 @@ class ReplicatedState(LogMachine):
                 for callback in self._deletion_callbacks:
                     callback(change.name)
             if isinstance(change, PutSettings):
-                self._take_settings(change.values)
+                self._apply_settings(change.values)
             self.on_applied(change, request.store_timestamp_ms)
         self._is_changed = True
         self._proposals.applied(request.queue_offset)
 
-    def _take_settings(self, settings: Mapping[str, str]) -> None:
+    def _apply_settings(self, settings: Mapping[str, str]) -> None:
         take_settings(self._config, settings)
         self._tables.set_static_topics(static_topics(self._config))
         for callback in self._settings_callbacks:
@@ -429,7 +579,7 @@ class ReplicatedState(LogMachine):
             self.applied_index = self._saved_index = snapshot.applied_index
             self.saved_covered_index = base.covered_index
             self._keeper.begin_with(base, snapshot.applied_index)
-            self._take_settings(self._tables.settings)
+            self._apply_settings(self._tables.settings)
 
     async def start(self) -> None:
         """Begin to write snapshots."""

@@ -1,16 +1,17 @@
 """The tables that every node of a group builds alike from the log: topics, groups, consumer and delay
-offsets, queue locks, and the progress of sequenced writers.
+offsets, offset resets, queue locks, request modes, and the progress of sequenced writers.
 
 Pure: the same changes with the same timestamps, in the same order, give the same tables on every node. No
 clock here.
 
-The bounds of the replicated tables. The leader checks them before it proposes a change. Every node applies
-what is in the log, also where its own configuration has lower bounds.
+The tables are bounded. The leader checks the bounds before it proposes a change. Every node applies what is
+in the log, also where its own configuration has lower bounds.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from operator import index
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from broker.config import BrokerConfig
 from broker.state.changes import (
@@ -30,14 +31,332 @@ from broker.state.changes import (
     TrimLog,
     TrimQueues,
 )
-from broker.state.groups import SubscriptionGroupConfig
-from broker.state.locks import QUEUE_LOCKS_MAX, QueueLocks
-from broker.state.offsets import OffsetTable
-from broker.state.request_modes import REQUEST_MODES_MAX, RequestModes
-from broker.state.resets import PendingResets
+from broker.state.groups import RequestMode, SubscriptionGroupConfig
 from broker.state.topics import DataVersion, TopicConfig
 from broker.state.writers import WriterTable
 from commitlog.sequences import writer_key
+
+
+class OffsetTable:
+    """The last committed offset of every queue a group has consumed. Changed only by records of the log."""
+
+    __slots__ = ("_count", "_own", "_table")
+
+    def __init__(self) -> None:
+        self._table: dict[tuple[str, str], dict[int, int]] = {}
+        self._count = 0
+        self._own: set[tuple[str, str]] | None = None
+        """The rows that no copy shares; None: all."""
+
+    def __len__(self) -> int:
+        """Number of (group, topic, queue) with an offset."""
+        return self._count
+
+    def get(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The committed offset, or None when the group never committed one for the queue."""
+        queues = self._table.get((topic, group))
+        return None if queues is None else queues.get(queue_id)
+
+    def queues(self, group: str, topic: str) -> Mapping[int, int]:
+        """Committed offset of every queue of the topic that the group has one for."""
+        return self._table.get((topic, group), {})
+
+    def topics_of(self, group: str) -> list[str]:
+        """Topics the group has committed offsets for, in alphabetical order."""
+        return sorted(topic for topic, owner in self._table if owner == group)
+
+    def items(self) -> Iterator[tuple[str, str, Mapping[int, int]]]:
+        """All (topic, group, offsets by queue)."""
+        for (topic, group), queues in self._table.items():
+            yield topic, group, queues
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """All (topic, group) pairs at this moment, as a list that callers may read over several turns of the
+        event loop.
+        """
+        return list(self._table)
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        key = (topic, group)
+        queues = self._table.get(key, {})
+        if not queues or (self._own is not None and key not in self._own):
+            queues = self._table[key] = dict(queues)
+            if self._own is not None:
+                self._own.add(key)
+        before = len(queues)
+        queues.update(offsets)
+        self._count += len(queues) - before
+
+    def copy(self) -> "OffsetTable":
+        """A copy of the current offsets. Both tables share each row until one of them changes it."""
+        other = OffsetTable()
+        other._table = dict(self._table)
+        other._count = self._count
+        self._own, other._own = set(), set()
+        return other
+
+    def drop_topic(self, topic: str) -> None:
+        self._drop([key for key in self._table if key[0] == topic])
+
+    def drop_group(self, group: str) -> None:
+        self._drop([key for key in self._table if key[1] == group])
+
+    def drop(self, group: str, topic: str) -> None:
+        self._drop([key for key in ((topic, group),) if key in self._table])
+
+    def _drop(self, keys: list[tuple[str, str]]) -> None:
+        for key in keys:
+            self._count -= len(self._table.pop(key))
+            if self._own is not None:
+                self._own.discard(key)
+
+    def rows(self) -> Iterator[list[Any]]:
+        """For a snapshot, one by one: there may be a million."""
+        for (topic, group), queues in self._table.items():
+            yield [topic, group, sorted(queues.items())]
+
+    def to_json(self) -> list[list[Any]]:
+        return list(self.rows())
+
+    @classmethod
+    def from_json(cls, rows: list[list[Any]]) -> "OffsetTable":
+        table = cls()
+        for topic, group, queues in rows:
+            offsets = {index(queue_id): index(offset) for queue_id, offset in queues}
+            table.commit(str(group), str(topic), offsets)
+        return table
+
+
+PENDING_RESETS_MAX: Final = 100_000
+"""Most (group, topic, queue) rows; beyond them the oldest are dropped. Not configurable: nodes with different
+values would hold different rows.
+"""
+HEARD_OF_MS: Final = 600_000
+"""After this time every running consumer has followed a reset: a node that did not make it, or finds it in
+the log when it starts, sends no consumer there any more.
+"""
+
+_Key = tuple[str, str, int]
+"""Group, topic and queue id."""
+
+
+class PendingReset(NamedTuple):
+    offset: int
+    stored_ms: int
+    """The store time of its record."""
+
+
+class PendingResets:
+    """The last reset of each queue that the consumers have not followed yet, as far as the log shows; the
+    latest at the end. Changed only by records of the log. A node that loads its state from a snapshot
+    restores its marks (broker/consume/offset_resets.py) from this table.
+    """
+
+    __slots__ = ("_pairs", "_rows")
+
+    def __init__(self) -> None:
+        self._rows: dict[_Key, PendingReset] = {}
+        self._pairs: Counter[tuple[str, str]] = Counter()
+        """How many rows a group has in a topic: most that are dropped have none."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def items(self) -> Iterator[tuple[_Key, PendingReset]]:
+        return iter(self._rows.items())
+
+    def put(self, group: str, topic: str, offsets: Mapping[int, int], stored_ms: int) -> None:
+        """A reset was stored; those of long before it are over."""
+        for queue_id, offset in offsets.items():
+            self._remove((group, topic, queue_id))
+            self._add((group, topic, queue_id), PendingReset(offset, stored_ms))
+        while self._rows:
+            oldest = next(iter(self._rows))
+            is_over = self._rows[oldest].stored_ms + HEARD_OF_MS <= stored_ms
+            if not is_over and len(self._rows) <= PENDING_RESETS_MAX:
+                break
+            self._remove(oldest)
+
+    def _add(self, key: _Key, row: PendingReset) -> None:
+        self._rows[key] = row
+        self._pairs[key[:2]] += 1
+
+    def _remove(self, key: _Key) -> None:
+        if self._rows.pop(key, None) is not None:
+            self._pairs[key[:2]] -= 1
+            if not self._pairs[key[:2]]:
+                del self._pairs[key[:2]]
+
+    def end(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """The group stored these offsets: its consumer has followed the reset."""
+        for queue_id, offset in offsets.items():
+            row = self._rows.get((group, topic, queue_id))
+            if row is not None and row.offset != offset:
+                self._remove((group, topic, queue_id))
+
+    def drop(self, group: str | None = None, topic: str | None = None) -> None:
+        """Drop the resets of this group in this topic, since its offsets there were removed; None: of every
+        group, in every topic.
+        """
+        gone = {pair for pair in self._pairs if group in (None, pair[0]) and topic in (None, pair[1])}
+        for key in [key for key in self._rows if key[:2] in gone] if gone else ():
+            self._remove(key)
+
+    def copy(self) -> "PendingResets":
+        other = PendingResets()
+        other._rows, other._pairs = dict(self._rows), Counter(self._pairs)
+        return other
+
+    def rows(self) -> Iterator[list[Any]]:
+        """For a snapshot, in order."""
+        for key, row in self._rows.items():
+            yield [*key, *row]
+
+    @classmethod
+    def from_json(cls, rows: Iterable[list[Any]]) -> "PendingResets":
+        """Raises ValueError or TypeError when the rows are none of these."""
+        resets = cls()
+        for group, topic, queue_id, offset, stored_ms in rows:
+            key = str(group), str(topic), index(queue_id)
+            resets._add(key, PendingReset(index(offset), index(stored_ms)))
+        return resets
+
+
+QUEUE_LOCKS_MAX = 200_000
+"""As many queues of groups; a client may hold 65,536, as many as a topic has."""
+
+QueueKey = tuple[str, int]
+"""Topic and queue id."""
+LockKey = tuple[str, QueueKey]
+"""Group and queue."""
+
+
+class QueueLocks:
+    """Queue locks for ordered consumption: the holder of every (group, queue). Changed only by records of the
+    log, so that a new leader starts from them. The time of a lock's last renewal is not in the log; the
+    leader keeps it in `broker.consume.queue_locks`.
+    """
+
+    __slots__ = ("_holders", "_is_shared")
+
+    def __init__(self) -> None:
+        self._holders: dict[LockKey, str] = {}
+        self._is_shared = False
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def __contains__(self, key: LockKey) -> bool:
+        return key in self._holders
+
+    def items(self) -> Iterator[tuple[LockKey, str]]:
+        """(group, queue) and the client id of its holder."""
+        return iter(self._holders.items())
+
+    def put(self, group: str, client_id: str, queues: Mapping[str, Iterable[int]]) -> None:
+        """The client holds these queues now, whichever client did before."""
+        own = self._own()
+        for topic, queue_ids in queues.items():
+            for queue_id in queue_ids:
+                own[group, (topic, queue_id)] = client_id
+
+    def drop(self, group: str, client_id: str, queues: Mapping[str, Iterable[int]]) -> None:
+        """The client holds these queues no more. What another holds by now stays."""
+        own = self._own()
+        for topic, queue_ids in queues.items():
+            for queue_id in queue_ids:
+                if own.get((group, (topic, queue_id))) == client_id:
+                    del own[group, (topic, queue_id)]
+
+    def drop_topic(self, name: str) -> None:
+        self._drop([key for key in self._holders if key[1][0] == name])
+
+    def drop_group(self, name: str) -> None:
+        self._drop([key for key in self._holders if key[0] == name])
+
+    def _drop(self, keys: list[LockKey]) -> None:
+        if keys:
+            own = self._own()
+            for key in keys:
+                del own[key]
+
+    def _own(self) -> dict[LockKey, str]:
+        if self._is_shared:
+            self._holders = dict(self._holders)
+            self._is_shared = False
+        return self._holders
+
+    def copy(self) -> "QueueLocks":
+        """A copy of the current locks. Both share the rows until one of them changes."""
+        other = QueueLocks()
+        other._holders = self._holders
+        self._is_shared = other._is_shared = True
+        return other
+
+    def rows(self) -> Iterator[list[Any]]:
+        """For a snapshot."""
+        for (group, (topic, queue_id)), client_id in self._holders.items():
+            yield [group, topic, queue_id, client_id]
+
+    @classmethod
+    def from_json(cls, rows: Iterable[list[Any]]) -> "QueueLocks":
+        """Raises ValueError or TypeError when the rows are none of these."""
+        locks = cls()
+        for group, topic, queue_id, client_id in rows:
+            locks._holders[str(group), (str(topic), int(queue_id))] = str(client_id)
+        return locks
+
+
+REQUEST_MODES_MAX: Final = 200_000
+"""Of topics and groups together, each pair once."""
+
+
+class RequestModes:
+    """The modes that were set. Changed only by records of the log."""
+
+    __slots__ = ("_modes",)
+
+    def __init__(self, modes: Mapping[tuple[str, str], RequestMode] | None = None) -> None:
+        self._modes: dict[tuple[str, str], RequestMode] = dict(modes or {})
+
+    def __len__(self) -> int:
+        return len(self._modes)
+
+    def __iter__(self) -> Iterator[RequestMode]:
+        return iter(self._modes.values())
+
+    def get(self, topic: str, group: str) -> RequestMode | None:
+        return self._modes.get((topic, group))
+
+    def put(self, mode: RequestMode) -> None:
+        self._modes[mode.topic, mode.group] = mode
+
+    def drop_topic(self, name: str) -> None:
+        self._drop([key for key in self._modes if key[0] == name])
+
+    def drop_group(self, name: str) -> None:
+        self._drop([key for key in self._modes if key[1] == name])
+
+    def _drop(self, keys: Iterable[tuple[str, str]]) -> None:
+        for key in keys:
+            del self._modes[key]
+
+    def copy(self) -> "RequestModes":
+        return RequestModes(self._modes)
+
+    def rows(self) -> Iterator[list[Any]]:
+        """For a snapshot."""
+        for mode in self._modes.values():
+            yield [mode.topic, mode.group, mode.mode, mode.share_queue_num]
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[list[Any]]) -> "RequestModes":
+        """Raises ValueError, TypeError."""
+        modes = cls()
+        for topic, group, mode, share in rows:
+            modes.put(RequestMode(str(topic), str(group), str(mode), index(share)))
+        return modes
+
 
 SHOWN_IN_ROUTES: Final = frozenset({"autoCreateTopicEnable", "brokerPermission"})
 """Settings that change the routes of name servers, so they also raise the topics' data version: name servers

@@ -4,9 +4,11 @@ Wire and file form are RocketMQ's TopicConfig JSON (attributes, order, perm, rea
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
 
 from broker.config import BrokerConfig
 from broker.timer.scheduling import LEVELS_MAX, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -110,11 +112,8 @@ class TopicConfig:
             raise ConfigFormatError("topicName is missing")
         config = cls(
             name=name,
-            read_queue_nums=_int(data, "readQueueNums", 16),
-            write_queue_nums=_int(data, "writeQueueNums", 16),
-            perm=_int(data, "perm", PERM_READ_WRITE),
+            **_numbers(data),
             topic_filter_type=str(data.get("topicFilterType", "SINGLE_TAG")),
-            topic_sys_flag=_int(data, "topicSysFlag", 0),
             is_ordered=data.get("order") is True,
             attributes=_attributes(data.get("attributes")),
         )
@@ -133,6 +132,8 @@ def check_topic_config(config: TopicConfig) -> None:
     ):
         if not 0 <= value <= QUEUE_NUMS_MAX:
             raise ConfigFormatError(f"{label} {value} is not between 0 and {QUEUE_NUMS_MAX}")
+    if len(config.attributes) > ATTRIBUTES_MAX:
+        raise ConfigFormatError(f"attributes is not a table of at most {ATTRIBUTES_MAX} texts")
     if not 0 <= config.perm <= PERM_MAX:
         raise ConfigFormatError(f"perm {config.perm} is not between 0 and {PERM_MAX}")
     if config.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
@@ -214,16 +215,54 @@ def static_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
     return {topic.name: topic for topic in topics}
 
 
-def _int(data: Mapping[str, Any], key: str, default: int) -> int:
-    value = data.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigFormatError(f"{key} is not a whole number")
-    return value
+_NUMBERS = (
+    ("read_queue_nums", "readQueueNums", 16),
+    ("write_queue_nums", "writeQueueNums", 16),
+    ("perm", "perm", PERM_READ_WRITE),
+    ("topic_sys_flag", "topicSysFlag", 0),
+)
+"""The field, its key in JSON, and its default."""
+
+
+def _numbers(data: Mapping[str, Any]) -> dict[str, int]:
+    numbers = {field_name: data.get(key, default) for field_name, key, default in _NUMBERS}
+    for field_name, key, _ in _NUMBERS:
+        if type(numbers[field_name]) is not int:
+            raise ConfigFormatError(f"{key} is not a whole number")
+    return numbers
 
 
 def _attributes(value: object) -> dict[str, str]:
     if value is None:
         return {}
-    if not isinstance(value, dict) or len(value) > ATTRIBUTES_MAX:
-        raise ConfigFormatError(f"attributes is not a table of at most {ATTRIBUTES_MAX} texts")
+    if not isinstance(value, dict):
+        raise ConfigFormatError("attributes is not a table of texts")
     return {str(key): str(text) for key, text in value.items()}
+
+
+class EncodedTopics:
+    """RocketMQ's topicConfigTable as JSON. Each topic's row is encoded once, and again only when the topic's
+    configuration is another object: a broker may have thousands of topics, and most changes are of one.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[str, tuple[TopicConfig, bytes]] = {}
+
+    def clear(self) -> None:
+        """Encode every row again, since what `table` is given as `shown` returns other values now."""
+        self._rows.clear()
+
+    def table(
+        self,
+        topics: Mapping[str, TopicConfig],
+        shown: Callable[[TopicConfig], TopicConfig] = lambda topic: topic,
+    ) -> bytes:
+        """A JSON object by name; `shown` makes of a topic the configuration that its row has."""
+        known = self._rows
+        self._rows = {
+            name: row
+            if (row := known.get(name)) is not None and row[0] is topic
+            else (topic, b"%s:%s" % (orjson.dumps(name), orjson.dumps(shown(topic).to_json())))
+            for name, topic in topics.items()
+        }
+        return b"{%s}" % b",".join([row for _, row in self._rows.values()])

@@ -75,7 +75,7 @@ class WriterTable:
             if row[0] == batch_id:
                 yield key, Progress(row[0], row[1], row[3])
 
-    def take(self, run: SequenceRun, applied_index: int) -> None:
+    def apply(self, run: SequenceRun, applied_index: int) -> None:
         """Apply a committed run of records, except its records at or before entry `applied_index`."""
         key, batch_id, first, count, first_index, stored_ms, digest = run
         if first_index + count - 1 <= applied_index:

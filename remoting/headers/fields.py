@@ -67,7 +67,11 @@ class RequestHeader:
     def ext_fields(self) -> dict[str, str]:
         """The fields that have a value, as they go on the wire."""
         pairs = ((field.wire_name, getattr(self, field.name)) for field in self._fields)
-        return {wire_name: _text(value) for wire_name, value in pairs if value is not None}
+        return {
+            wire_name: value if isinstance(value, str) else _text(value)
+            for wire_name, value in pairs
+            if value is not None
+        }
 
 
 _T = TypeVar("_T", bound=RequestHeader)

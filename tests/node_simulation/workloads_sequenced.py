@@ -144,7 +144,7 @@ class SequencedWorkload:
             require(
                 digest == digests_of(key, batch_id, number + 1, self.queues)[-1], key, "has another digest"
             )
-            table.take((*known[:3], 1, index, record.store_timestamp_ms, digest), index - 1)
+            table.apply((*known[:3], 1, index, record.store_timestamp_ms, digest), index - 1)
         for name, writer in self.writers.items():
             for partition in range(PARTITIONS):
                 key = writer_key(name, partition)

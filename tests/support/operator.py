@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from broker.admin.feature import admin_feature
-from broker.admin.stats import StatsAdmin
+from broker.admin.node import StatsAdmin
 from broker.consume.clients import Client
 from broker.consume.feature import offset_feature, pull_feature
 from broker.consume.heartbeats import parse_heartbeat

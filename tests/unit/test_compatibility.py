@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.admin import unsupported
+from broker.admin import feature as admin
 from broker.app import install_features
 from namesrv.config import NameServerConfig
 from namesrv.server import NameServer
@@ -55,10 +55,10 @@ async def actual(broker_codes: frozenset[int]) -> dict[int, str]:
             answered[code] = "broker"
         elif code in TO_CLIENTS:
             answered[code] = "to clients"
-        elif code in unsupported.REASONS:
+        elif code in admin.REASONS:
             answered[code] = "not supported"
         else:
-            answered[code] = "nobody: register it, or give broker/admin/unsupported.py a reason"
+            answered[code] = "nobody: register it, or give broker/admin/feature.py a reason"
     await asyncio.sleep(0)
     return answered
 
@@ -90,15 +90,15 @@ async def test_reasons_are_those_the_broker_gives(actual: dict[int, str]) -> Non
     told = {
         int(code): row[1] for row in rows("Reasons for what is not supported") for code in row[0].split(", ")
     }
-    given = {int(code): unsupported.REASONS[code] for code in RequestCode if actual[code] == "not supported"}
+    given = {int(code): admin.REASONS[code] for code in RequestCode if actual[code] == "not supported"}
     assert told == given
 
 
 async def test_no_reason_is_kept_for_what_is_served(broker_codes: frozenset[int]) -> None:
-    assert broker_codes & set(unsupported.REASONS) == set()
+    assert broker_codes & set(admin.REASONS) == set()
 
 
 def test_reasons_are_sentences_for_a_person() -> None:
-    for code, reason in unsupported.REASONS.items():
+    for code, reason in admin.REASONS.items():
         assert 20 <= len(reason) <= 200, code
         assert not reason.endswith("."), code

@@ -166,8 +166,8 @@ async def test_a_dead_or_damaged_node_is_not_to_lead() -> None:
 
 
 async def test_a_transfer_that_does_not_come_about_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("admin_api.replication.service.POLL_INTERVAL_S", 0.001)
-    monkeypatch.setattr("admin_api.replication.service.TRANSFER_LIMIT_S", 0.003)
+    monkeypatch.setattr("admin_api.cluster.replication.POLL_INTERVAL_S", 0.001)
+    monkeypatch.setattr("admin_api.cluster.replication.TRANSFER_LIMIT_S", 0.003)
     group = FakeGroup()
     group.hands_over = False
     async with asking(group) as client:

@@ -16,7 +16,7 @@ from broker.state.changes import (
     PutTopic,
 )
 from broker.state.groups import SubscriptionGroupConfig
-from broker.state.resets import HEARD_OF_MS
+from broker.state.tables import HEARD_OF_MS
 from broker.state.topics import TopicConfig
 from commitlog.log import PutStatus
 from remoting.codes import RequestCode

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from broker.admin.group_progress import ROWS_PER_TURN, ProgressAdmin
+from broker.admin.progress import ROWS_PER_TURN, ProgressAdmin
 from broker.admin.types import ProgressMessage
 from broker.pop.feature import pop_feature
 from broker.state.changes import CommitOffsets, PutGroup, PutTopic

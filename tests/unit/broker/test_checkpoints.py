@@ -38,7 +38,7 @@ def test_parts_are_put_together_again() -> None:
     assert len(parts) == 16
     assert b"".join(map(piece_of, parts)) == data
     assembler = Assembler()
-    found = [assembler.take(part, (number, 64)) for number, part in enumerate(parts)]
+    found = [assembler.add(part, (number, 64)) for number, part in enumerate(parts)]
     assert found == [None] * 15 + [WholeCheckpoint(41, tuple((number, 64) for number in range(16)))]
 
 
@@ -46,20 +46,20 @@ def test_part_that_is_told_again_changes_nothing() -> None:
     parts = list(split(41, bytes(200), 64))
     assembler = Assembler()
     for number in (0, 1, 0, 1, 2, 1, 2):
-        assert assembler.take(parts[number], (number, 9)) is None
-    whole = assembler.take(parts[3], (3, 9))
+        assert assembler.add(parts[number], (number, 9)) is None
+    whole = assembler.add(parts[3], (3, 9))
     assert whole == WholeCheckpoint(41, ((0, 9), (1, 9), (2, 9), (3, 9)))
-    assert assembler.take(parts[3], (3, 9)) == whole
+    assert assembler.add(parts[3], (3, 9)) == whole
 
 
 def test_checkpoint_that_lacks_a_part_is_none() -> None:
     """Its leader died, or the log begins within it; the next one counts."""
     one, two = list(split(41, bytes(200), 64)), list(split(50, bytes(100), 64))
     assembler = Assembler()
-    assert [assembler.take(part, (0, 1)) for part in (*one[1:], one[0], one[1])] == [None] * 5
-    assert assembler.take(one[3], (0, 1)) is None
-    assert assembler.take(two[0], (7, 1)) is None
-    assert assembler.take(two[1], (8, 1)) == WholeCheckpoint(50, ((7, 1), (8, 1)))
+    assert [assembler.add(part, (0, 1)) for part in (*one[1:], one[0], one[1])] == [None] * 5
+    assert assembler.add(one[3], (0, 1)) is None
+    assert assembler.add(two[0], (7, 1)) is None
+    assert assembler.add(two[1], (8, 1)) == WholeCheckpoint(50, ((7, 1), (8, 1)))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_checkpoint_that_lacks_a_part_is_none() -> None:
 )
 def test_what_is_no_part_is_refused(body: bytes) -> None:
     with pytest.raises(CheckpointRecordError):
-        Assembler().take(body, (0, 1))
+        Assembler().add(body, (0, 1))
 
 
 async def test_checkpoint_is_found_in_the_log_and_kept_with_the_snapshot(tmp_path: Path) -> None:

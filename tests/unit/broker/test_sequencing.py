@@ -70,7 +70,7 @@ class Leader:
                 if self.applied <= index < end
             ]
             for run in runs:
-                self.table.take(run, self.applied - 1)
+                self.table.apply(run, self.applied - 1)
             self.applied = end
             if runs:
                 request = DispatchRequest(end - 1, "T", 0, 0, 0, 0, 0, MS, 0)
@@ -278,7 +278,7 @@ def test_an_unknown_writer_must_begin_at_0(batch_id: int) -> None:
 
 def test_a_batch_that_is_over_is_refused_with_the_one_the_writer_is_at() -> None:
     leader = Leader([])
-    leader.table.take((b"q|0", 7, 0, 5, 0, MS, NO_DIGEST), -1)
+    leader.table.apply((b"q|0", 7, 0, 5, 0, MS, NO_DIGEST), -1)
     with pytest.raises(SequenceRefusedError) as caught:
         leader.sequencing.admit(b"q|0", 6, 0, 1)
     assert caught.value.code == ResponseCode.LEDGERMQ_SEQUENCE_OVER
@@ -291,8 +291,8 @@ def test_a_full_table_takes_no_writer_that_would_drive_out_a_busy_one(
     monkeypatch.setattr("broker.state.writers.WRITERS_MAX", 2)
     monkeypatch.setattr("broker.state.writers.KEEP_MS", 10)
     leader = Leader([])
-    leader.table.take((b"a|0", 0, 0, 1, 0, MS - 11, NO_DIGEST), -1)
-    leader.table.take((b"b|0", 0, 0, 1, 1, MS - 5, NO_DIGEST), 0)
+    leader.table.apply((b"a|0", 0, 0, 1, 0, MS - 11, NO_DIGEST), -1)
+    leader.table.apply((b"b|0", 0, 0, 1, 1, MS - 5, NO_DIGEST), 0)
     assert leader.sequencing.admit(b"c|0", 0, 0, 1).flight is not None
     with pytest.raises(SequenceRefusedError) as caught:
         leader.sequencing.admit(b"d|0", 0, 0, 1)
@@ -364,9 +364,9 @@ def test_the_end_of_a_batch_names_every_partition_that_has_other_rows() -> None:
     leader = Leader([])
     sequencing = leader.sequencing
     for partition in range(4):
-        leader.table.take((b"q|%d" % partition, 3, 0, 4, partition, MS, ROW_DIGESTS[4]), partition - 1)
+        leader.table.apply((b"q|%d" % partition, 3, 0, 4, partition, MS, ROW_DIGESTS[4]), partition - 1)
     sequencing.admit(b"q|1", 3, 4, 2, ROW_DIGESTS[4:7])
-    leader.table.take((b"q|9", 2, 0, 1, 4, MS, ROW_DIGESTS[1]), 3)
+    leader.table.apply((b"q|9", 2, 0, 1, 4, MS, ROW_DIGESTS[1]), 3)
     right = {0: (4, ROW_DIGESTS[4]), 1: (6, ROW_DIGESTS[6]), 2: (4, ROW_DIGESTS[4]), 3: (4, ROW_DIGESTS[4])}
     assert list(sequencing.differences(3, {"q": right, "another": {}})) == []
     assert list(sequencing.differences(3, {"q": right | {0: (4, NO_DIGEST)}})) == []

@@ -22,7 +22,6 @@ from broker.state.changes import (
     join_changes,
 )
 from broker.state.groups import SubscriptionGroupConfig, group_name_error
-from broker.state.offsets import OffsetTable
 from broker.state.snapshot import (
     CorruptSnapshotError,
     Snapshot,
@@ -32,7 +31,7 @@ from broker.state.snapshot import (
     write_snapshot,
 )
 from broker.state.state import ReplicatedState
-from broker.state.tables import StateTables
+from broker.state.tables import OffsetTable, StateTables
 from broker.state.topics import TopicConfig, topic_name_error
 from broker.timer.scheduling import effective_level, parse_delay_levels, to_scheduled
 from commitlog.log import PutStatus

@@ -32,11 +32,9 @@ from broker.state.changes import (
     encode_change,
     join_changes,
 )
-from broker.state.groups import SubscriptionGroupConfig, static_groups
-from broker.state.request_modes import POP, PULL, RequestMode
-from broker.state.resets import HEARD_OF_MS, PENDING_RESETS_MAX, PendingResets
+from broker.state.groups import POP, PULL, RequestMode, SubscriptionGroupConfig, static_groups
 from broker.state.snapshot import Snapshot, decode_snapshot, encode_snapshot
-from broker.state.tables import StateTables
+from broker.state.tables import HEARD_OF_MS, PENDING_RESETS_MAX, PendingResets, StateTables
 from broker.state.topics import TopicConfig, static_topics
 from commitlog.sequences import SequenceRun, writer_key
 from tests.support.broker_parts import BrokerParts, make_parts
@@ -94,7 +92,7 @@ class Node:
         if isinstance(told, tuple):
             writer, partition, batch_id, first = told
             run: SequenceRun = (writer_key(writer, partition), batch_id, first, 1, index, self.now_ms, b"")
-            self.tables.writers.take(run, self.applied_index)
+            self.tables.writers.apply(run, self.applied_index)
         else:
             [change] = decode_changes(join_changes([encode_change(told)]))
             self.tables.apply(change, self.now_ms)

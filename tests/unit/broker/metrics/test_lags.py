@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from broker.monitoring.lags import REFRESH_INTERVAL_S, ConsumerLags, QueueEnds
-from broker.state.offsets import OffsetTable
+from broker.state.tables import OffsetTable
 
 
 @dataclass(slots=True)

@@ -53,7 +53,7 @@ class Leader:
         self.committed = len(self.entries)
         for index in range(self.applied, self.committed):
             key, batch_id, number, _ = self.entries[index]
-            self.table.take((key, batch_id, number, 1, index, 1, self.digests.get(index, b"")), index - 1)
+            self.table.apply((key, batch_id, number, 1, index, 1, self.digests.get(index, b"")), index - 1)
         self.applied = self.committed
 
     def take(self, request: RemotingCommand, fault: str) -> RemotingCommand:

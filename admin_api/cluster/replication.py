@@ -121,7 +121,7 @@ class Replication:
         raise NotFoundError(f"There is no replication group {group}.")
 
     async def wait_for_leader(self, address: str) -> str | None:
-        """Looks until the node at `address` leads and takes writes. None: it does; else why not."""
+        """Polls until the node at `address` leads and takes writes. None: it does; else why not."""
         problem = "it did not answer"
         for _ in range(int(TRANSFER_LIMIT_S / POLL_INTERVAL_S)):
             try:
@@ -138,20 +138,24 @@ class Replication:
 
 
 @dataclass(frozen=True, slots=True)
-class TransferLeader:
-    """Hands leadership over; sends wait meanwhile, for some tens of milliseconds as a rule."""
+class _LeaderChange:
+    """What a change of a group's leader is about; `node_id` None: any, or none is preferred."""
 
     replication: Replication
     group: str
     node_id: str | None
 
     @property
-    def action(self) -> Action:
-        return Action.LEADER_TRANSFER
-
-    @property
     def target(self) -> str:
         return f"replication group {self.group}"
+
+
+class TransferLeader(_LeaderChange):
+    """Hands leadership over; sends wait meanwhile, for some tens of milliseconds as a rule."""
+
+    @property
+    def action(self) -> Action:
+        return Action.LEADER_TRANSFER
 
     async def preview(self) -> Preview:
         view = await self.replication.view(self.group)
@@ -185,21 +189,12 @@ class TransferLeader:
         return (Outcome(f"{self.group} led by {wanted_id}", problem is None, problem),)
 
 
-@dataclass(frozen=True, slots=True)
-class PreferLeader:
+class PreferLeader(_LeaderChange):
     """Sets `preferredLeaderId` while the group runs: every node has it, also after a restart."""
-
-    replication: Replication
-    group: str
-    node_id: str | None
 
     @property
     def action(self) -> Action:
         return Action.LEADER_PREFERRED
-
-    @property
-    def target(self) -> str:
-        return f"replication group {self.group}"
 
     async def preview(self) -> Preview:
         view = await self.replication.view(self.group)
