@@ -198,8 +198,8 @@ def _transfer(schema: str | None) -> Callable[[Site], Took]:
 
 def archive(site: Site) -> Took:
     """A topic to Parquet with its manifest; what is there is read again afterwards, and removed."""
+    from rocketmq_spark.jobs.archive.files import SPARK_SCHEMA
     from rocketmq_spark.jobs.archive.job import ArchiveOptions, run_archive
-    from rocketmq_spark.jobs.archive.rows import SPARK_SCHEMA
 
     path = site.folder / site.new_name("archive")
     try:

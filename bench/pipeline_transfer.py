@@ -44,7 +44,7 @@ class TransferDataSource(DataSource):
         return "bench-transfer"
 
     def schema(self) -> StructType:
-        from rocketmq_spark.source.schema import FULL_SCHEMA
+        from rocketmq_spark.schemas import FULL_SCHEMA
 
         return FULL_SCHEMA
 

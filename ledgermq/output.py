@@ -175,6 +175,13 @@ def show_table(rows: Iterable[Json] | None, columns: Sequence[Column], title: st
         write(Styled(f"  {UNKNOWN if rows is None else 'none'}\n", "dim"))
 
 
+def show_pages(answer: Json) -> None:
+    """What is not on this page."""
+    left = answer["total"] - (answer["page"] - 1) * answer["pageSize"] - len(answer["items"])
+    if left > 0:
+        remark(f"{left} more: --page {answer['page'] + 1}")
+
+
 def write_cells(rows: Iterable[Json], columns: Sequence[Column]) -> None:
     heads = [Styled(column.head, "bold") for column in columns]
     cells = [[cell(column.of(row), column.nothing) for column in columns] for row in rows]

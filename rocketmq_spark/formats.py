@@ -24,7 +24,7 @@ class RocketmqDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Every column; a schema given by the user may name fewer of them."""
-        from rocketmq_spark.source.schema import FULL_SCHEMA
+        from rocketmq_spark.schemas import FULL_SCHEMA
 
         return FULL_SCHEMA
 
@@ -59,7 +59,7 @@ class RocketmqLogDataSource(DataSource):
     def schema(self) -> StructType:
         """Every column of the view; a schema given by the user may name fewer of them."""
         from rocketmq_spark.log.options import parse_log_options
-        from rocketmq_spark.log.schema import schema_of
+        from rocketmq_spark.schemas import schema_of
 
         return schema_of(parse_log_options(self.options).view)
 

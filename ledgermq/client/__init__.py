@@ -1,0 +1,1 @@
+"""A small producer and a small consumer, for `produce` and `consume`."""

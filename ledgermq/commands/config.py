@@ -7,8 +7,8 @@ import typer
 from ledgermq.app import Subcommands
 from ledgermq.calls import Call, path_of, remote
 from ledgermq.change_commands import ChangeCall, change
+from ledgermq.commands.cluster import read_cluster
 from ledgermq.commands.nodes import find_node
-from ledgermq.commands.status import read_cluster
 from ledgermq.commands.topics import pairs
 from ledgermq.errors import WRONG_USAGE, UserError
 from ledgermq.options import DryRun, Yes

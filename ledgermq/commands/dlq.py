@@ -12,7 +12,6 @@ from ledgermq.calls import Call, checked, path_of, remote
 from ledgermq.change_commands import ChangeCall, change
 from ledgermq.commands.groups import Group
 from ledgermq.commands.messages import ROWS, Cursor, From, Limit, Until, window_query
-from ledgermq.commands.topics import show_pages
 from ledgermq.errors import UserError
 from ledgermq.options import PAGE_SIZE, DryRun, Page, PageSize, Yes
 from ledgermq.output import (
@@ -23,6 +22,7 @@ from ledgermq.output import (
     number,
     printable,
     remark,
+    show_pages,
     show_table,
 )
 from telemetry.escapes import escaped_json

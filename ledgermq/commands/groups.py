@@ -8,10 +8,10 @@ import typer
 from ledgermq.app import Subcommands
 from ledgermq.calls import Call, path_of, remote
 from ledgermq.change_commands import ChangeCall, change
-from ledgermq.commands.topics import Brokers, show_pages
+from ledgermq.commands.topics import Brokers
 from ledgermq.errors import UserError
 from ledgermq.options import PAGE_SIZE, DryRun, Page, PageSize, Yes
-from ledgermq.output import Column, Json, moment, number, printable, show_fields, show_table
+from ledgermq.output import Column, Json, moment, number, printable, show_fields, show_pages, show_table
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -86,7 +86,7 @@ def up(
     A cluster already in the folder continues with its data. Once a message can be written, one line is
     printed on stdout: READY and the addresses as JSON.
     """
-    from ledgermq.commands.up import up as run
+    from ledgermq.local.cluster import up as run
 
     run(
         data,

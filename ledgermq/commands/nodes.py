@@ -42,7 +42,7 @@ def start(node_id: Annotated[str, typer.Argument(metavar="NODE")], data: DataDir
 def list_nodes(call: Call) -> None:
     """List every node: its group, state and addresses."""
     from ledgermq.cluster_view import show_nodes
-    from ledgermq.commands.status import read_cluster
+    from ledgermq.commands.cluster import read_cluster
 
     call.show(read_cluster(call), show_nodes)
 
@@ -52,7 +52,7 @@ def list_nodes(call: Call) -> None:
 def show(call: Call, node: Annotated[str, typer.Argument(metavar="NODE", help="Its id or address.")]) -> None:
     """Show one node: its log, its lag, and how its leader sees it."""
     from ledgermq.cluster_view import show_node
-    from ledgermq.commands.status import read_cluster
+    from ledgermq.commands.cluster import read_cluster
 
     call.show(find_node(read_cluster(call), node), show_node)
 

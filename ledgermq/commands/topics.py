@@ -10,7 +10,7 @@ from ledgermq.calls import Call, path_of, remote
 from ledgermq.change_commands import ChangeCall, change
 from ledgermq.errors import WRONG_USAGE, UserError
 from ledgermq.options import PAGE_SIZE, DryRun, Page, PageSize, Yes
-from ledgermq.output import UNKNOWN, Column, Json, cell, duration, moment, number, remark, show_table
+from ledgermq.output import UNKNOWN, Column, Json, cell, duration, moment, number, show_pages, show_table
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -95,13 +95,6 @@ _ROUTES = (
         "nodes (id 0 accepts writes)", lambda row: [f"{key}: {at}" for key, at in row["addresses"].items()]
     ),
 )
-
-
-def show_pages(answer: Json) -> None:
-    """What is not on this page."""
-    left = answer["total"] - (answer["page"] - 1) * answer["pageSize"] - len(answer["items"])
-    if left > 0:
-        remark(f"{left} more: --page {answer['page'] + 1}")
 
 
 @app.command(name="list")

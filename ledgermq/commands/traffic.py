@@ -31,8 +31,8 @@ def produce(
     ] = 32,
 ) -> None:
     """Send each line of stdin as a message, or --count made-up ones, and count the acknowledgements."""
-    from ledgermq.commands.produce import ProduceOptions
-    from ledgermq.commands.produce import produce as run
+    from ledgermq.commands.messaging import ProduceOptions
+    from ledgermq.commands.messaging import produce as run
 
     run(ProduceOptions(topic, namesrv, count, size, tag, key, rate, in_flight))
 
@@ -48,8 +48,8 @@ def consume(
     count: Annotated[int | None, typer.Option(min=1, help="End after this many messages.")] = None,
 ) -> None:
     """Print each message's body as a line of text until --count or Ctrl-C."""
-    from ledgermq.commands.consume import ConsumeOptions
-    from ledgermq.commands.consume import consume as run
+    from ledgermq.commands.messaging import ConsumeOptions
+    from ledgermq.commands.messaging import consume as run
 
     run(ConsumeOptions(topic, namesrv, group, start is Start.FIRST, count))
 

@@ -1,11 +1,13 @@
-"""A cluster as its name servers describe it, and requests that reach the current leader."""
+"""A cluster as its name servers describe it (topics, queues, leaders), and requests to its leaders."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from remoting.client.blocking import Connection, Connections
+from remoting.client.routes import Backoff as Pauses
 from remoting.client.routes import (
     Leaders,
     NameServers,
@@ -23,10 +25,15 @@ from remoting.client.routes import (
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientError, RemotingError
-from remoting.route import PERM_READ, PERM_WRITE, ClusterInfo, RouteError, TopicRoute, parse_cluster_info
-from rocketmq_spark.client.backoff import Backoff
-from rocketmq_spark.client.queues import MessageQueue
-from rocketmq_spark.client.system_topics import is_system_topic
+from remoting.route import (
+    DEFAULT_TOPIC,
+    PERM_READ,
+    PERM_WRITE,
+    ClusterInfo,
+    RouteError,
+    TopicRoute,
+    parse_cluster_info,
+)
 from rocketmq_spark.errors import (
     ClusterUnavailableError,
     OptionError,
@@ -34,6 +41,89 @@ from rocketmq_spark.errors import (
     RocketmqSparkError,
     TopicNotFoundError,
 )
+
+
+class Backoff:
+    """The tries of one request. `what` names it in errors."""
+
+    def __init__(self, what: str, deadline_s: float) -> None:
+        self._what = what
+        self._pauses = Pauses(deadline_s, time.monotonic())
+
+    def failed(self, reason: str) -> None:
+        """Note a failed try, then wait for the next.
+
+        Raises:
+            ClusterUnavailableError: the deadline would pass meanwhile; names the tries and how they ended.
+        """
+        now_s = time.monotonic()
+        pause_s = self._pauses.failed(reason, now_s)
+        if pause_s is None:
+            raise ClusterUnavailableError(f"{self._what}: {self._pauses.summary(now_s)}")
+        time.sleep(pause_s)
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class MessageQueue:
+    """One queue of one topic on one broker (a group of nodes of one name)."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.broker_name}:{self.queue_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBounds:
+    """`min_offset` is the first message that is kept, `max_offset` the number the next one gets."""
+
+    min_offset: int
+    max_offset: int
+
+
+def by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    """The queues by the name of their broker, each in its place."""
+    found: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        found.setdefault(queue.broker_name, []).append(queue)
+    return found
+
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+SYSTEM_TOPICS: Final = frozenset(
+    {
+        DEFAULT_TOPIC,
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+    }
+)
+"""RocketMQ's `TopicValidator`, 4.9 and 5.x together."""
+_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, "rmq_sys_")
+_REPLY_SUFFIX = "_REPLY_TOPIC"
+
+
+def is_system_topic(name: str, own_names: Collection[str] = ()) -> bool:
+    """Whether the topic is RocketMQ's own, a retry or a dead-letter one.
+
+    own_names: of clusters and brokers; each has a topic of its name, a cluster one for replies besides.
+    """
+    return (
+        name in SYSTEM_TOPICS
+        or name.startswith(_PREFIXES)
+        or name in own_names
+        or (name.endswith(_REPLY_SUFFIX) and name.removesuffix(_REPLY_SUFFIX) in own_names)
+    )
+
 
 TIMEOUT_S: Final = 5.0
 """How long one request may take."""

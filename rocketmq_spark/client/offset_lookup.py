@@ -16,10 +16,9 @@ from typing import Final
 from commitlog.record import decode_record
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.client.cluster import Cluster, MessageQueue, QueueBounds, by_broker
 from rocketmq_spark.client.pulling import DEFAULT_GROUP, PullStatus, pull, pull_command, pull_result
 from rocketmq_spark.client.queue_offsets import search_offset
-from rocketmq_spark.client.queues import MessageQueue, QueueBounds, by_broker
 
 
 def offset_at(

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.queues import MessageQueue, QueueBounds, by_broker
+from rocketmq_spark.client.cluster import Cluster, MessageQueue, QueueBounds, by_broker
 from rocketmq_spark.errors import RequestRefusedError
 
 

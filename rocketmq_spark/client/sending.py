@@ -23,8 +23,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.headers.send import SendMessageRequestHeader, SequencedSendRequestHeader
 from remoting.route import DEFAULT_TOPIC
-from rocketmq_spark.client.cluster import BusyError, Cluster, NotLeaderError, check_leads
-from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.client.cluster import BusyError, Cluster, MessageQueue, NotLeaderError, check_leads
 from rocketmq_spark.errors import DeliveryError, RequestRefusedError, RocketmqSparkError
 
 DEFAULT_QUEUES: Final = 4

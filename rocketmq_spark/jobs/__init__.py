@@ -1,0 +1,1 @@
+"""The jobs: archive, replay, audit and report, as functions and as commands."""

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from commitlog.entry import UNIT_BYTES
-from rocketmq_spark.log.byte_range import UNKNOWN, LogRange
 from rocketmq_spark.log.discovery import Log, NoLogError
+from rocketmq_spark.log.entries import UNKNOWN, LogRange
 from rocketmq_spark.log.index_files import QueueHints, UnitIndex
 from rocketmq_spark.log.walk import find_whole_record, first_place, head_at, open_index, whole_record_at
 

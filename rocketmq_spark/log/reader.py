@@ -25,13 +25,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from rocketmq_spark.errors import DataLossError, OptionError
-from rocketmq_spark.log.byte_range import UNKNOWN, Damage, EntryBlock, LogRange
 from rocketmq_spark.log.discovery import Log, NoLogError, find_logs
+from rocketmq_spark.log.entries import UNKNOWN, Damage, EntryBlock, LogRange
 from rocketmq_spark.log.options import parse_log_options
 from rocketmq_spark.log.planning import plan_ranges
 from rocketmq_spark.log.rows import RowContext, Rows, damage_batch, record_faults
-from rocketmq_spark.log.schema import check_columns
 from rocketmq_spark.log.walk import EntryWalk, RecordWalk, Walk
+from rocketmq_spark.schemas import check_columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,21 +11,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from commitlog.entry import HEADER_BYTES
-from rocketmq_spark.client.system_topics import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from rocketmq_spark.client.cluster import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from rocketmq_spark.errors import CorruptDataError
-from rocketmq_spark.log.byte_range import UNKNOWN, Damage, EntryBlock, Int64s
-from rocketmq_spark.log.entries import entry_heads
+from rocketmq_spark.log.entries import UNKNOWN, Damage, EntryBlock, Int64s, entry_heads
 from rocketmq_spark.records.columns import (
+    COMPRESSED,
     Properties,
     as_text,
     born_hosts,
     find_properties,
+    inflate,
     offset_ids,
     property_column,
     property_maps,
     slices,
 )
-from rocketmq_spark.records.decompression import COMPRESSED, inflate
 from rocketmq_spark.records.fields import RecordColumns, Records
 
 IN_NO_QUEUE: Final = 0x4

@@ -27,9 +27,17 @@ from commitlog.recovery import (
     scan_records,
 )
 from remoting.record_layout import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
-from rocketmq_spark.log.byte_range import UNKNOWN, Damage, EntryBlock, LogRange, Status, int64s
 from rocketmq_spark.log.discovery import Log
-from rocketmq_spark.log.entries import Parsed, parse_entries
+from rocketmq_spark.log.entries import (
+    UNKNOWN,
+    Damage,
+    EntryBlock,
+    LogRange,
+    Parsed,
+    Status,
+    int64s,
+    parse_entries,
+)
 from rocketmq_spark.log.index_files import UnitIndex
 from rocketmq_spark.log.storage import GoneError
 from rocketmq_spark.records.fields import RecordColumns

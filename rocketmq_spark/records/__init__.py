@@ -1,0 +1,1 @@
+"""Message records as columns: their fields by numpy, Arrow columns made of them."""

@@ -34,7 +34,6 @@ from remoting.record_layout import (
     Field,
 )
 from rocketmq_spark.errors import CorruptDataError
-from rocketmq_spark.log.byte_range import Int64s
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -226,15 +225,15 @@ _WIDTHS: Final = {">i8": 8, ">i4": 4, ">u2": 2, "u1": 1}
 class _Places:
     """The places of each record's variable fields in the data, and their lengths."""
 
-    store_ms: Int64s
-    store_host: Int64s
-    reconsume: Int64s
-    body: Int64s
-    body_bytes: Int64s
-    topic: Int64s
-    topic_bytes: Int64s
-    properties: Int64s
-    properties_bytes: Int64s
+    store_ms: Ints
+    store_host: Ints
+    reconsume: Ints
+    body: Ints
+    body_bytes: Ints
+    topic: Ints
+    topic_bytes: Ints
+    properties: Ints
+    properties_bytes: Ints
     is_whole: npt.NDArray[np.bool_]
 
 
@@ -244,7 +243,7 @@ class RecordColumns:
     Whatever the bytes are, nothing is read outside of `data`.
     """
 
-    def __init__(self, data: bytes, starts: Int64s, sizes: Int64s, positions: Int64s) -> None:
+    def __init__(self, data: bytes, starts: Ints, sizes: Ints, positions: Ints) -> None:
         self.data = data
         self.starts = starts
         self.sizes = sizes
@@ -322,11 +321,11 @@ class RecordColumns:
         )
 
     @property
-    def store_ms(self) -> Int64s:
+    def store_ms(self) -> Ints:
         """STORETIMESTAMP."""
         return self._number(self.places.store_ms, ">i8", self.places.is_whole)
 
-    def wrong_body_crcs(self, numbers: Int64s) -> list[int]:
+    def wrong_body_crcs(self, numbers: Ints) -> list[int]:
         """Those of the whole records whose body does not have its CRC."""
         view = memoryview(self.data)
         crc32 = isal_zlib.crc32
@@ -351,13 +350,13 @@ class RecordColumns:
             return f"the record has size {record.size}, its entry {len(data)} bytes for it"
         return f"the record's own position is {record.physical_offset}"
 
-    def _gather(self, at: Int64s, width: int) -> npt.NDArray[np.uint8]:
+    def _gather(self, at: Ints, width: int) -> npt.NDArray[np.uint8]:
         # What begins too near the end is read from before: such a record is not whole anyway.
         if len(self._raw) < width:
             return np.zeros(len(at) * width, np.uint8)
         within = np.clip(at, 0, len(self._raw) - width)
         return bytes_at(self._raw, within, width).reshape(-1)
 
-    def _number(self, at: Int64s, form: str, is_there: npt.NDArray[np.bool_]) -> Int64s:
+    def _number(self, at: Ints, form: str, is_there: npt.NDArray[np.bool_]) -> Ints:
         values = self._gather(at, _WIDTHS[form]).view(form).astype(np.int64)
         return np.where(is_there, values, 0)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from pyspark.sql.datasource import WriterCommitMessage
 
 from commitlog.sequences import FIRST_DIGEST, NO_DIGEST, next_digest
-from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.client.cluster import Cluster, MessageQueue
 from rocketmq_spark.client.sending import (
     HEAD_BYTES,
     Request,

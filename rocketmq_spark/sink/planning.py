@@ -18,9 +18,7 @@ from remoting.command import RemotingCommand
 from remoting.fastjson import FastjsonError, loads
 from remoting.headers.admin import CreateTopicRequestHeader
 from remoting.route import DEFAULT_TOPIC
-from rocketmq_spark.client.backoff import Backoff
-from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.client.cluster import Backoff, Cluster, MessageQueue
 from rocketmq_spark.errors import DeliveryError, OptionError, RequestRefusedError, TopicNotFoundError
 from rocketmq_spark.sink.options import Delivery, SinkOptions
 from rocketmq_spark.sink.rows import Columns

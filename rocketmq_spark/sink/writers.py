@@ -23,8 +23,7 @@ from pyspark.sql.types import StructType
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.headers.send import BatchEnd
-from rocketmq_spark.client.backoff import Backoff
-from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.client.cluster import Backoff, Cluster
 from rocketmq_spark.client.sending import DIFFERS_HINT
 from rocketmq_spark.errors import (
     ClusterUnavailableError,

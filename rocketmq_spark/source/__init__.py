@@ -1,0 +1,1 @@
+"""The format `rocketmq` for reading: topics as tables and as streams."""

@@ -24,17 +24,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.client.cluster import Cluster, MessageQueue, QueueBounds
 from rocketmq_spark.client.offset_lookup import offset_at
 from rocketmq_spark.client.pulling import QueueRange, named
 from rocketmq_spark.client.queue_offsets import bounds
-from rocketmq_spark.client.queues import MessageQueue, QueueBounds
 from rocketmq_spark.errors import DataLossError
 from rocketmq_spark.source.offsets import Offsets
 from rocketmq_spark.source.options import Missing, batch_options
-from rocketmq_spark.source.partition_packing import group_lengths, partitions_of, read
 from rocketmq_spark.source.planning import ranges_between, split
-from rocketmq_spark.source.reading import range_task
+from rocketmq_spark.source.reading import group_lengths, partitions_of, range_task, read
 from rocketmq_spark.source.subscription import find_queues, resolve
 
 KnownFilter: TypeAlias = EqualTo | GreaterThan | GreaterThanOrEqual | In | LessThan | LessThanOrEqual

@@ -16,8 +16,7 @@ from typing import Final
 
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
-from rocketmq_spark.client.backoff import Backoff
-from rocketmq_spark.client.cluster import TOPIC_NOT_EXIST, Cluster
+from rocketmq_spark.client.cluster import TOPIC_NOT_EXIST, Backoff, Cluster, MessageQueue, by_broker
 from rocketmq_spark.client.offset_lookup import store_time_ms
 from rocketmq_spark.client.pulling import (
     DEFAULT_GROUP,
@@ -28,7 +27,6 @@ from rocketmq_spark.client.pulling import (
     report_lost,
 )
 from rocketmq_spark.client.queue_offsets import bounds, max_offsets, min_offsets
-from rocketmq_spark.client.queues import MessageQueue, by_broker
 from rocketmq_spark.errors import (
     ClusterUnavailableError,
     DataLossError,

@@ -18,18 +18,19 @@ import pyarrow as pa
 from commitlog.entry import Buffer
 from native import function
 from rocketmq_spark.client.buffer_pool import BufferPool
-from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.errors import CorruptDataError
 from rocketmq_spark.records.columns import (
+    COMPRESSED,
     Properties,
     born_hosts,
     find_properties,
+    inflate,
     offset_ids,
     property_column,
     property_maps,
     slices,
 )
-from rocketmq_spark.records.decompression import COMPRESSED, inflate
 from rocketmq_spark.records.fields import Ints, Records, find_records
 
 COLUMNS: Final = {

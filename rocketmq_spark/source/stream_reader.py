@@ -26,20 +26,17 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.client.cluster import Cluster, MessageQueue, by_broker
 from rocketmq_spark.client.pulling import QueueRange, report_lost
 from rocketmq_spark.client.queue_offsets import bounds, commit_consumer_offsets, min_offsets
-from rocketmq_spark.client.queues import MessageQueue, by_broker
 from rocketmq_spark.errors import RocketmqSparkError
 from rocketmq_spark.source.data_loss import LossDetector, RemovalDetector
-from rocketmq_spark.source.latest_offsets import LatestOffsets
 from rocketmq_spark.source.message_sizes import message_bytes
 from rocketmq_spark.source.offsets import LATEST, OffsetJson, Offsets, from_json, start_time_ms, to_json
 from rocketmq_spark.source.options import Position, stream_options
-from rocketmq_spark.source.partition_packing import group_lengths, partitions_of, read
 from rocketmq_spark.source.planning import Admission, never_backwards, ranges_between, split, without_lost
-from rocketmq_spark.source.reading import range_task
-from rocketmq_spark.source.subscription import find_queues, resolve
+from rocketmq_spark.source.reading import group_lengths, partitions_of, range_task, read
+from rocketmq_spark.source.subscription import LatestOffsets, find_queues, resolve
 
 COMMIT_DEADLINE_S = 5.0
 """A commit for operators' eyes must not hold up the query: for the repetitions to all brokers together, and

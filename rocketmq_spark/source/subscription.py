@@ -1,13 +1,20 @@
-"""Which queues a subscription means just now, and where its positions lie in them."""
+"""Which queues a subscription means now, where its positions lie in them, and where they end.
+
+A running stream requests the ends for every trigger. It continues with the queues and leaders that it knows
+while no name server answers, and while one that has just started lists too few. A queue that is away keeps
+its place.
+"""
 
 import logging
+import time
 from collections.abc import Collection, Iterable
+from typing import Final
 
-from rocketmq_spark.client.backoff import Backoff
-from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.client.cluster import Backoff, Cluster, MessageQueue, QueueBounds, by_broker
 from rocketmq_spark.client.offset_lookup import offsets_at
-from rocketmq_spark.client.queues import MessageQueue, QueueBounds
-from rocketmq_spark.errors import OptionError, TopicNotFoundError
+from rocketmq_spark.client.pulling import DEFAULT_GROUP, named
+from rocketmq_spark.client.queue_offsets import bounds, max_offsets
+from rocketmq_spark.errors import ClusterUnavailableError, OptionError, RocketmqSparkError, TopicNotFoundError
 from rocketmq_spark.source.offsets import EARLIEST, LATEST, Offsets, require_same_queues
 from rocketmq_spark.source.options import Missing, Position, Subscription
 
@@ -154,3 +161,158 @@ def _queues_or_none(cluster: Cluster, topic: str) -> list[MessageQueue]:
         return cluster.queues(topic)
     except TopicNotFoundError:
         return []
+
+
+NAMESRV_PAUSE_S: Final = 5.0
+"""How long name servers are left alone after none of them has answered."""
+LISTING_SHARE: Final = 0.1
+"""At most this share of the time is spent on listing the queues, which is a request for each topic: a stream
+of a thousand topics does not ask that at every trigger.
+"""
+LISTING_PAUSE_MAX_S: Final = 30.0
+"""So long queues that are new may stay unknown for that."""
+
+
+class LatestOffsets:
+    """Asks for the ends. `last` is the newest answer, None before the first."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        subscription: Subscription,
+        fail_on_data_loss: bool,
+        group: str = DEFAULT_GROUP,
+    ) -> None:
+        self._cluster = cluster
+        self._subscription = subscription
+        self._fails = fail_on_data_loss
+        self._group = group
+        self._known: Offsets = {}
+        """Where each queue ended that a name server listed, at the last check."""
+        self._unlisted_since_s: dict[MessageQueue, float] = {}
+        self._silent_since_s: float | None = None
+        self._listed: list[MessageQueue] = []
+        self._list_again_s = 0.0
+        """Not before then, by the monotonic clock."""
+        self._away: frozenset[MessageQueue] = frozenset()
+        self._has_begun = False
+        self.last: Offsets | None = None
+
+    def newest(self) -> Offsets:
+        """Where every subscribed queue ends now, of those that are there. Raises RocketmqSparkError."""
+        found = self._of_listed()
+        found |= self._of_unlisted(self._known.keys() - self._listed)
+        self._known |= found
+        self.last = found
+        return found
+
+    def _of_listed(self) -> Offsets:
+        """The ends of those that are listed: now, or a moment ago if all of them answer at once."""
+        began_s = time.monotonic()
+        if self.last is not None and began_s < self._list_again_s:
+            try:
+                return max_offsets(self._cluster, self._listed, deadline_s=0.0)
+            except RocketmqSparkError:
+                began_s = time.monotonic()
+        begins = self.last is None
+        self._listed = wait_for_queues(self._cluster, self._subscription) if begins else self._list()
+        ended_s = time.monotonic()
+        self._list_again_s = ended_s + min((ended_s - began_s) / LISTING_SHARE, LISTING_PAUSE_MAX_S)
+        self._cluster.namesrv_deadline_s = 0.0  # from now on there is something to go on with
+        return max_offsets(self._cluster, self._listed)
+
+    def _list(self) -> list[MessageQueue]:
+        now_s = time.monotonic()
+        if self._silent_since_s is not None and now_s - self._silent_since_s < NAMESRV_PAUSE_S:
+            return sorted(self._known)
+        self._cluster.refresh()
+        try:
+            listed = listed_queues(self._cluster, self._subscription)
+        except ClusterUnavailableError as error:
+            if self._silent_since_s is None:
+                _log.warning("%s; going on with the queues and leaders known before", error)
+            self._silent_since_s = now_s
+            return sorted(self._known)
+        self._silent_since_s = None
+        return listed
+
+    def _of_unlisted(self, queues: Collection[MessageQueue]) -> Offsets:
+        """Their ends as far as a broker still has them: a name server learns its topics within half a minute
+        after its start. What stays unlisted is forgotten here, and keeps its place.
+        """
+        found: Offsets = {}
+        now_s = time.monotonic()
+        self._unlisted_since_s = {queue: self._unlisted_since_s.get(queue, now_s) for queue in queues}
+        for queue, since_s in self._unlisted_since_s.items():
+            if now_s - since_s > self._cluster.deadline_s:
+                self._known.pop(queue, None)
+        for asked in by_broker(self._known.keys() & queues).values():
+            try:
+                found |= max_offsets(self._cluster, asked, deadline_s=0.0)
+            except RocketmqSparkError:
+                continue
+        # A topic that was deleted may still be answered for: as one without a message.
+        return {queue: end for queue, end in found.items() if end >= self._known[queue]}
+
+    def unlisted(self, start: Offsets) -> list[MessageQueue]:
+        """The stream's queues that no name server listed at the last time; none while all are silent."""
+        if self._silent_since_s is not None:
+            return []
+        return sorted(queue for queue in start.keys() - self._listed if self._subscription.covers(queue))
+
+    def require_named(self, deleted: Collection[MessageQueue]) -> None:
+        """For a query that begins: raise TopicNotFoundError or OptionError as `subscribing.require_named`."""
+        if not self._has_begun:
+            require_named(self._cluster, self._subscription, self._listed, deleted)
+            self._has_begun = True
+
+    def drop(self, removed: Collection[MessageQueue]) -> None:
+        """They are not gone on with while no name server answers, nor shown as having more to read."""
+        for queue in removed:
+            self._known.pop(queue, None)
+        if self.last is not None:
+            self.last = {queue: end for queue, end in self.last.items() if queue not in removed}
+
+    def first_offsets(self, queues: Iterable[MessageQueue], start_ms: int | None) -> Offsets:
+        """Where queues are joined that turn up later: at their first message, of those stored at `start_ms`
+        or later if the stream began at a time. Raises RocketmqSparkError.
+        """
+        found = bounds(self._cluster, sorted(queues))
+        if start_ms is None:
+            return {queue: ends.min_offset for queue, ends in found.items()}
+        return offsets_at(self._cluster, dict.fromkeys(found, start_ms), found, self._group)
+
+    def note_away(self, start: Offsets, ends: Offsets) -> None:
+        """Log which queues of the stream are not there, whenever these are others than before."""
+        away = frozenset(self._not_there(start, ends))
+        if away - self._away:
+            _log.warning("%s: not there now, so nothing is read of it", named(sorted(away)))
+        self._away = away
+
+    def wait_for_away(self, start: Offsets, ends: Offsets) -> Offsets:
+        """`ends` with those queues that come while requests are tried again: a query that is to end with
+        what there is must not end without a queue that it has read before.
+
+        Raises:
+            ClusterUnavailableError: naming those that did not come.
+        """
+        backoff = Backoff("queues of the checkpoint", self._cluster.deadline_s)
+        found = dict(ends)
+        while away := self._not_there(start, found):
+            try:
+                backoff.failed("no name server lists them")
+            except ClusterUnavailableError:
+                text = f"no registered broker has {named(away)}, of which the query has read before"
+                if self._fails:
+                    raise ClusterUnavailableError(
+                        f"{text}. With failOnDataLoss=false the query ends without reading more of it."
+                    ) from None
+                _log.warning("%s; failOnDataLoss is false, so the query ends without it", text)
+                return found
+            self._list_again_s = 0.0
+            newest = self.newest()
+            found |= {queue: newest[queue] for queue in away if queue in newest}
+        return found
+
+    def _not_there(self, start: Offsets, ends: Offsets) -> list[MessageQueue]:
+        return sorted(queue for queue in start if queue not in ends and self._subscription.covers(queue))

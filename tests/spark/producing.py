@@ -10,9 +10,8 @@ from commitlog.record import format_properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.client.cluster import Cluster, MessageQueue
 from rocketmq_spark.client.queue_offsets import max_offsets
-from rocketmq_spark.client.queues import MessageQueue
 from tests.integration.waiting import wait_for
 from tests.integration.wire import call
 

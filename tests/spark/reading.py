@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from commitlog.record import Record, decode_record
-from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.client.cluster import Cluster, MessageQueue
 from rocketmq_spark.client.pulling import PullStatus, pull
-from rocketmq_spark.client.queues import MessageQueue
 
 
 def read_topic(namesrv: str, topic: str) -> dict[MessageQueue, list[Record]]:

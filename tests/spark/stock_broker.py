@@ -12,10 +12,9 @@ from pathlib import Path
 from commitlog.record import decode_record
 from ledgermq.local.plan import is_free
 from remoting.errors import RemotingError
-from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.client.cluster import Cluster, MessageQueue
 from rocketmq_spark.client.pulling import pull
 from rocketmq_spark.client.queue_offsets import min_offset
-from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import RocketmqSparkError
 from tests.integration.client_runs import CACHE, ROOT, need
 from tests.integration.waiting import wait_for

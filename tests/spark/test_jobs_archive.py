@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 
 from remoting.errors import RemotingError
 from rocketmq_spark.errors import RocketmqSparkError
+from rocketmq_spark.jobs.archive.files import SPARK_SCHEMA
 from rocketmq_spark.jobs.archive.job import ArchiveOptions, run_archive
-from rocketmq_spark.jobs.archive.rows import SPARK_SCHEMA
 from rocketmq_spark.jobs.archive.store import ArchiveStore
 from rocketmq_spark.jobs.archive.verify import run_verify
 from rocketmq_spark.jobs.errors import ArchiveError

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from rocketmq_spark.errors import TopicNotFoundError
-from rocketmq_spark.jobs import command_base as cli_app
-from rocketmq_spark.jobs.cli import spark_commands
+from rocketmq_spark.jobs import cli as cli_app
+from rocketmq_spark.jobs.cli import app
 from tests.integration.cluster import Cluster
 from tests.spark.conftest import TopicName
 from tests.spark.producing import create_topic, numbered, send
@@ -38,7 +38,7 @@ def commands(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
 
 
 def run(commands: CliRunner, *args: str, code: int = 0) -> str:
-    result = commands.invoke(spark_commands(), list(args))
+    result = commands.invoke(app, list(args))
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == code, result.output

@@ -18,7 +18,7 @@ from commitlog.entry import UNIT_BYTES
 from rocketmq_spark.jobs.audit.job import AuditOptions, run_audit
 from rocketmq_spark.log.planning import committed_end
 from rocketmq_spark.log.reader import RocketmqLogReader
-from rocketmq_spark.log.schema import MESSAGES
+from rocketmq_spark.schemas import MESSAGES
 from tests.integration.cluster import Cluster
 from tests.integration.waiting import wait_for
 from tests.spark.conftest import TopicName

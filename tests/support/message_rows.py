@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rocketmq_spark.jobs.archive.rows import FILE_COLUMNS
+from rocketmq_spark.jobs.archive.files import FILE_COLUMNS
 
 START = datetime(2026, 1, 31, 5, 0, tzinfo=UTC)
 ROW_SCHEMA = pa.schema([("topic", pa.string()), *FILE_COLUMNS.items()])

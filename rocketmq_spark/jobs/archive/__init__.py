@@ -1,0 +1,1 @@
+"""Topics kept as Parquet: every message once, provably."""

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from rocketmq_spark import register
-from rocketmq_spark.client.backoff import Backoff
-from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.client.cluster import Backoff, Cluster, MessageQueue
 from rocketmq_spark.client.queue_offsets import bounds
-from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import ClusterUnavailableError
 from rocketmq_spark.jobs.archive.delta_log import DeltaLog
+from rocketmq_spark.jobs.archive.files import RESULT_SCHEMA, SPARK_COLUMNS, TaskPlan, writing_task
 from rocketmq_spark.jobs.archive.manifest import (
     Batch,
     DataFile,
@@ -32,9 +31,7 @@ from rocketmq_spark.jobs.archive.manifest import (
     parse_file,
     spans_after,
 )
-from rocketmq_spark.jobs.archive.rows import SPARK_COLUMNS
 from rocketmq_spark.jobs.archive.store import CHECKPOINT, NO_BATCH, ArchiveStore, absolute
-from rocketmq_spark.jobs.archive.task import RESULT_SCHEMA, TaskPlan, writing_task
 from rocketmq_spark.jobs.errors import ArchiveError, JobError
 from rocketmq_spark.jobs.progress import Progress, Silent
 from rocketmq_spark.jobs.words import bytes_words

@@ -21,8 +21,8 @@ from rocketmq_spark.jobs.audit.model import RangeResult, Replica
 from rocketmq_spark.jobs.audit.range_task import audit_range
 from rocketmq_spark.jobs.audit.report import AuditReport, make_report
 from rocketmq_spark.jobs.progress import Progress, Silent
-from rocketmq_spark.log.byte_range import UNKNOWN, EntryBlock, LogRange
 from rocketmq_spark.log.discovery import Format, Log, NoLogError, find_logs
+from rocketmq_spark.log.entries import UNKNOWN, EntryBlock, LogRange
 from rocketmq_spark.log.planning import committed_end, log_begin, plan_ranges
 from rocketmq_spark.log.reader import walk_of
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rocketmq_spark.jobs.audit.content import join_runs
 from rocketmq_spark.jobs.audit.model import Problem, QueueKey, QueueRun, QueueUnits, RangeResult, Replica
-from rocketmq_spark.log.byte_range import UNKNOWN
+from rocketmq_spark.jobs.audit.range_task import join_runs
+from rocketmq_spark.log.entries import UNKNOWN
 
 ALL = "all"
 """In the place of a replica's name: what is so in the log itself, in whichever replica."""

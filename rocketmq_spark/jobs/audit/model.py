@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rocketmq_spark.log.byte_range import LogRange
 from rocketmq_spark.log.discovery import Log
+from rocketmq_spark.log.entries import LogRange
 
 QueueKey = tuple[str, int]
 """(topic, queue id)."""

@@ -10,7 +10,7 @@ import orjson
 
 from rocketmq_spark.jobs.audit.judgement import Judgement
 from rocketmq_spark.jobs.audit.model import Problem, QueueRun, RangeResult, Replica
-from rocketmq_spark.log.byte_range import UNKNOWN
+from rocketmq_spark.log.entries import UNKNOWN
 
 FORMAT: Final = "ledgermq-audit"
 VERSION: Final = 1

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketmq_spark import register
-from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.client.cluster import Cluster, MessageQueue
 from rocketmq_spark.client.pulling import QueueRange
 from rocketmq_spark.client.queue_offsets import bounds
-from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import TopicNotFoundError
 from rocketmq_spark.jobs.archive.manifest import QueueName
 from rocketmq_spark.jobs.archive.store import ArchiveStore, absolute
@@ -38,12 +37,12 @@ from rocketmq_spark.jobs.replay.rate_limit import BURST_S, Rate, shares
 from rocketmq_spark.jobs.replay.state import ReplayState, StateFile
 from rocketmq_spark.jobs.replay.task import SENT_QUEUE_SCHEMA, SENT_SCHEMA, ReplayTask, topic_reader
 from rocketmq_spark.options import ConnectionOptions
+from rocketmq_spark.schemas import FULL_SCHEMA
 from rocketmq_spark.sink.options import BATCH_BYTES, Delivery, parse_sink_options
 from rocketmq_spark.sink.planning import is_sequenced
 from rocketmq_spark.source.message_sizes import mean_body_bytes, message_bytes
 from rocketmq_spark.source.options import STORE_TIME_SKEW_MS, Missing, batch_options
 from rocketmq_spark.source.reading import range_task
-from rocketmq_spark.source.schema import FULL_SCHEMA
 from rocketmq_spark.source.subscription import find_queues, resolve
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rocketmq_spark.jobs.archive.rows import FILE_COLUMNS, batches_of
+from rocketmq_spark.jobs.archive.files import FILE_COLUMNS, batches_of
 from rocketmq_spark.jobs.archive.store import ArchiveStore, absolute
 from rocketmq_spark.jobs.replay.plan import NO_FILE, Slice, Window
 from rocketmq_spark.jobs.replay.rate_limit import Limiter, Rate, pieces
@@ -114,8 +114,8 @@ def topic_reader(task: Any) -> Callable[[Slice], Batches]:
 
 
 def _read_topic(task: Any, one: Slice) -> Batches:
+    from rocketmq_spark.client.cluster import MessageQueue
     from rocketmq_spark.client.pulling import QueueRange
-    from rocketmq_spark.client.queues import MessageQueue
     from rocketmq_spark.source.reading import RangePartition
 
     wanted = QueueRange(MessageQueue(one.topic, one.broker_name, one.queue_id), one.first, one.last + 1)

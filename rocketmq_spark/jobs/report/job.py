@@ -20,10 +20,9 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.fastjson import FastjsonError, loads
 from rocketmq_spark import register
-from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.system_topics import DLQ_PREFIX
+from rocketmq_spark.client.cluster import DLQ_PREFIX, Cluster
 from rocketmq_spark.errors import RequestRefusedError
-from rocketmq_spark.jobs.archive.rows import SPARK_SCHEMA
+from rocketmq_spark.jobs.archive.files import SPARK_SCHEMA
 from rocketmq_spark.jobs.archive.store import ArchiveStore, absolute
 from rocketmq_spark.jobs.errors import JobError
 from rocketmq_spark.jobs.progress import Progress, Silent

@@ -18,7 +18,7 @@ HEAVY: Final = frozenset(
         *("lark", "lz4", "zstandard", "uvloop", "xml", "sqlite3", "multiprocessing"),
         *("remoting.headers.consume", "remoting.headers.admin", "remoting.server"),
         *("admin_api.changes", "admin_api.messages.service"),
-        *("ledgermq.commands.up", "ledgermq.local.supervisor"),
+        *("ledgermq.local.cluster", "ledgermq.local.supervisor"),
     }
 )
 """Modules that cost a start much, or much together, and that no command which only looks has a use for."""

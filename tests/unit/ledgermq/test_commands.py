@@ -9,8 +9,15 @@ import pytest
 from admin_api.cluster.examples import CLUSTER_EXAMPLE
 from admin_api.cluster.schemas import ClusterView
 from ledgermq.cluster_view import show_group
-from ledgermq.commands.consume import ConsumeOptions, print_messages
-from ledgermq.commands.produce import LINE_BYTES_MAX, ProduceOptions, made_up_body, send_messages, stdin_lines
+from ledgermq.commands.messaging import (
+    LINE_BYTES_MAX,
+    ConsumeOptions,
+    ProduceOptions,
+    made_up_body,
+    print_messages,
+    send_messages,
+    stdin_lines,
+)
 from ledgermq.errors import UserError
 from ledgermq.local.cluster import describe_nodes, is_writable
 from remoting.codes import ResponseCode

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.deferred import defer
+from ledgermq.cli import defer
 
 NAMES = ("deferred_parent", "deferred_parent.child", "deferred_parent.child.grandchild")
 

@@ -15,7 +15,7 @@ from admin_api.security.rates import RateLimit
 from admin_api.settings import Settings
 from ledgermq import api_client
 from ledgermq.calls import Call
-from ledgermq.polling import poller
+from ledgermq.watch_view import poller
 from tests.integration.waiting import wait_for
 from tests.unit.admin_api.fake_messages import NAMESRV, FakeMessages
 from tests.unit.admin_api.message_bench import one_broker

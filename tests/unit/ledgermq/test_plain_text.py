@@ -7,7 +7,7 @@ import sys
 import pytest
 from rich.cells import cell_len
 
-from ledgermq.commands.health_checks import counted
+from ledgermq.commands.cluster import counted
 from ledgermq.output import Styled, write, write_fields, write_table
 
 HEADS = (Styled("name"), Styled("lag"), Styled("body"))

@@ -10,11 +10,10 @@ import pytest
 from rich.console import Console
 
 from ledgermq.calls import Call
-from ledgermq.commands import consume
+from ledgermq.commands import messaging as consume
 from ledgermq.errors import UserError
 from ledgermq.output import print_json, remark, show_fields
-from ledgermq.polling import Snapshot
-from ledgermq.watch_view import Watched
+from ledgermq.watch_view import Snapshot, Watched
 from tests.unit.ledgermq.fake_admin import Asked, as_json, serving
 from tests.unit.ledgermq.running import CommandLine
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ledgermq.commands.up import ready_table
+from ledgermq.local.cluster import ready_table
 from ledgermq.local.plan import ClusterPlan
 
 PIDS = {"namesrv": 1234567, "n0": 1234568, "n1": 1234569, "n2": 1234570, "admin": 1234571}

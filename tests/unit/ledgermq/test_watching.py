@@ -9,8 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from admin_api.cluster.examples import CLUSTER_EXAMPLE
-from ledgermq.polling import Snapshot
-from ledgermq.watch_view import BAR_CELLS, Keys, Pace, Watched, bar
+from ledgermq.watch_view import BAR_CELLS, Keys, Pace, Snapshot, Watched, bar
 
 GROUPS: dict[str, Any] = {
     "total": 1,

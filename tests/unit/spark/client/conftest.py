@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rocketmq_spark.client import backoff
+from rocketmq_spark.client import cluster as backoff
 from tests.unit.spark.client.server import Answer, Server
 
 

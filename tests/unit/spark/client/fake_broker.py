@@ -11,8 +11,7 @@ from remoting.client.protocol import Allocate
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand
 from remoting.errors import RemotingClosedError
-from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.client.cluster import Cluster, MessageQueue
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 

@@ -18,7 +18,7 @@ from remoting.route import (
     format_cluster_info,
     format_topic_route,
 )
-from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.client.cluster import Cluster, MessageQueue, QueueBounds
 from rocketmq_spark.client.queue_offsets import (
     bounds,
     commit_consumer_offsets,
@@ -26,7 +26,6 @@ from rocketmq_spark.client.queue_offsets import (
     max_offset,
     search_offset,
 )
-from rocketmq_spark.client.queues import MessageQueue, QueueBounds
 from rocketmq_spark.errors import (
     ClusterUnavailableError,
     OptionError,

@@ -13,7 +13,7 @@ from commitlog.sequences import FIRST_DIGEST, NO_DIGEST
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.headers.send import SendMessageRequestHeader
-from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.client.sending import (
     Request,
     Sender,

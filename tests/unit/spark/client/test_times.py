@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
+from rocketmq_spark.client.cluster import QueueBounds
 from rocketmq_spark.client.offset_lookup import first_late, offset_at, store_time_ms
-from rocketmq_spark.client.queues import QueueBounds
 from tests.unit.spark.client.fake_broker import QUEUE, FakeBroker, FakeCluster
 
 

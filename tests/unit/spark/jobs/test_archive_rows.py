@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_spark.jobs.archive.rows import Digest, FileSlice, file_rows, file_slices, folder_of
+from rocketmq_spark.jobs.archive.files import Digest, FileSlice, file_rows, file_slices, folder_of
 from tests.support.message_rows import batch_of, batches_cut, row
 
 texts = st.none() | st.text(max_size=5)

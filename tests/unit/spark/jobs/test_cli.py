@@ -12,16 +12,15 @@ import pytest
 from typer.testing import CliRunner
 
 from rocketmq_spark.errors import OptionError
-from rocketmq_spark.jobs import command_base as cli_app
-from rocketmq_spark.jobs.cli import spark_commands
-from rocketmq_spark.jobs.command_base import unknown_options
+from rocketmq_spark.jobs import cli as cli_app
+from rocketmq_spark.jobs.cli import app, unknown_options
 from rocketmq_spark.jobs.errors import JobError
 
 COMMANDS = ("archive", "replay", "audit", "report")
 
 
 def run(*args: str) -> tuple[int, str]:
-    result = CliRunner().invoke(spark_commands(), list(args), env={"COLUMNS": "400"})
+    result = CliRunner().invoke(app, list(args), env={"COLUMNS": "400"})
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, result.output

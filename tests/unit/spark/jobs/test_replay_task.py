@@ -12,12 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_spark.jobs.archive import rows as parquet_batches
-from rocketmq_spark.jobs.archive import task as archive_task
+from rocketmq_spark.jobs.archive import files as archive_task
+from rocketmq_spark.jobs.archive import files as parquet_batches
+from rocketmq_spark.jobs.archive.files import (
+    BATCH_BYTES,
+    BATCH_ROWS_MAX,
+    PartitionWriter,
+    TaskPlan,
+    batch_rows,
+    batches_of,
+)
 from rocketmq_spark.jobs.archive.manifest import Batch, DataFile, Head
-from rocketmq_spark.jobs.archive.rows import BATCH_BYTES, BATCH_ROWS_MAX, batch_rows, batches_of
 from rocketmq_spark.jobs.archive.store import ArchiveStore
-from rocketmq_spark.jobs.archive.task import PartitionWriter, TaskPlan
 from rocketmq_spark.jobs.replay.job import request_bytes_at
 from rocketmq_spark.jobs.replay.plan import Slice, Window
 from rocketmq_spark.jobs.replay.rate_limit import BURST_S, Rate

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.errors import DataLossError
 from rocketmq_spark.jobs.archive import job as starting_offsets
 from rocketmq_spark.jobs.archive.job import continued

@@ -17,8 +17,8 @@ from commitlog.entry_store import open_entry_store
 from commitlog.indexed_log import MessageLogConfig
 from commitlog.log import PutStatus
 from commitlog.record import Message, encode_record
-from rocketmq_spark.log.byte_range import Damage, EntryBlock, LogRange
 from rocketmq_spark.log.discovery import Log, find_logs
+from rocketmq_spark.log.entries import Damage, EntryBlock, LogRange
 from rocketmq_spark.log.reader import walk_of
 
 NOW_MS = 1_700_000_000_000

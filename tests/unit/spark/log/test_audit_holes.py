@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rocketmq_spark.jobs.audit.judgement import judge, unsettled_ranges
 from rocketmq_spark.jobs.audit.model import QueueUnits, RangeResult
-from rocketmq_spark.log.byte_range import UNKNOWN, LogRange
+from rocketmq_spark.log.entries import UNKNOWN, LogRange
 
 KEY = ("T", 1)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_spark.log.byte_range import Damage
+from rocketmq_spark.log.entries import Damage
 from rocketmq_spark.log.planning import plan_ranges
 from rocketmq_spark.log.storage import Storage
 from tests.unit.spark.log.stores import (

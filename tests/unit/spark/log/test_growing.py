@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rocketmq_spark.log.byte_range import EntryBlock
+from rocketmq_spark.log.entries import EntryBlock
 from rocketmq_spark.log.planning import plan_ranges
 from tests.integration.client_runs import ROOT
 from tests.unit.spark.log.stores import damages, one_log, walk

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_spark.log.byte_range import UNKNOWN, EntryBlock
 from rocketmq_spark.log.discovery import NoLogError
+from rocketmq_spark.log.entries import UNKNOWN, EntryBlock
 from rocketmq_spark.log.planning import plan_ranges
 from rocketmq_spark.log.walk import EntryWalk
 from tests.support.long_runs import examples

@@ -27,7 +27,7 @@ from commitlog.record import Message, encode_record
 from rocketmq_spark.errors import DataLossError, OptionError
 from rocketmq_spark.log.options import parse_log_options
 from rocketmq_spark.log.reader import RocketmqLogPushdownReader, RocketmqLogReader, make_reader
-from rocketmq_spark.log.schema import ENTRIES, MESSAGES, schema_of
+from rocketmq_spark.schemas import ENTRIES, MESSAGES, schema_of
 from tests.unit.spark.log.stores import (
     DATA_FILE_BYTES,
     Put,

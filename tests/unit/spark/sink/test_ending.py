@@ -10,8 +10,7 @@ import pytest
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand
 from remoting.headers.send import BatchEnd
-from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.client.cluster import Cluster, MessageQueue
 from rocketmq_spark.errors import DeliveryError, RequestRefusedError
 from rocketmq_spark.options import ConnectionOptions
 from rocketmq_spark.sink import writers as ending
@@ -103,7 +102,7 @@ def test_a_leader_that_is_cut_off_is_outlasted(monkeypatch: pytest.MonkeyPatch) 
     codes = [ResponseCode.SUCCESS, ResponseCode.SUCCESS, ResponseCode.SUCCESS]
     codes += [ResponseCode.LEDGERMQ_SEQUENCE_DIFFERS] * 2
     forgotten: list[str] = []
-    monkeypatch.setattr("rocketmq_spark.client.backoff.time.sleep", lambda _: None)
+    monkeypatch.setattr("rocketmq_spark.client.cluster.time.sleep", lambda _: None)
     monkeypatch.setattr(Cluster, "forget_leader", lambda _, name: forgotten.append(name))
     monkeypatch.setattr(
         Cluster, "invoke_leader", lambda *_: RemotingCommand(codes.pop(), flag=RESPONSE_FLAG, remark="x")

@@ -16,7 +16,7 @@ from commitlog.record import parse_properties
 from commitlog.sequences import FIRST_DIGEST, next_digest
 from remoting.codes import RequestCode
 from remoting.headers.send import SendMessageRequestHeader, SequencedSendRequestHeader
-from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.client.sending import Request, Sender
 from rocketmq_spark.options import ConnectionOptions
 from rocketmq_spark.sink.delivery import PlainDelivering, SequencedDelivering, TaskPlace

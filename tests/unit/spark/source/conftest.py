@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from rocketmq_spark.client import backoff
+from rocketmq_spark.client import cluster as backoff
 from rocketmq_spark.source import data_loss as losses
 from rocketmq_spark.source import data_loss as removals
-from rocketmq_spark.source import latest_offsets as ends
 from rocketmq_spark.source import stream_reader
+from rocketmq_spark.source import subscription as ends
 
 
 class Clock:

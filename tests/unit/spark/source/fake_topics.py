@@ -19,8 +19,7 @@ from remoting.route import (
     format_cluster_info,
     format_topic_route,
 )
-from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.client.cluster import Cluster, MessageQueue
 from rocketmq_spark.errors import ClusterUnavailableError
 
 NO_BODY = b"."

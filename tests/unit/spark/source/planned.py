@@ -6,11 +6,11 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
+from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.client.pulling import QueueRange
-from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.schemas import FULL_SCHEMA
 from rocketmq_spark.source.offsets import OffsetJson
 from rocketmq_spark.source.reading import RangePartition
-from rocketmq_spark.source.schema import FULL_SCHEMA
 from rocketmq_spark.source.stream_reader import RocketmqStreamReader
 from tests.unit.spark.source.fake_topics import FakeCluster, Topics
 

@@ -15,11 +15,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from commitlog.record import Message, Record, offset_msg_id, parse_properties
-from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.errors import CorruptDataError
+from rocketmq_spark.schemas import FULL_SCHEMA
 from rocketmq_spark.source import rows as arrow_rows
 from rocketmq_spark.source.rows import RowFormat
-from rocketmq_spark.source.schema import FULL_SCHEMA
 from tests.unit.spark.record_makers import messages, one_by_one, plain, stored
 
 QUEUE = MessageQueue("T", "broker-a", 3)

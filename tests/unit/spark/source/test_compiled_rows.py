@@ -14,10 +14,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from commitlog.record import Message
 from native import compiled_modules
 from rocketmq_spark.client.buffer_pool import BufferPool
-from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.errors import CorruptDataError
+from rocketmq_spark.schemas import FULL_SCHEMA
 from rocketmq_spark.source.rows import COLUMNS, RowFormat, compiled_columns, offsets_of
-from rocketmq_spark.source.schema import FULL_SCHEMA
 from tests.unit.spark.record_makers import VALUES, messages, plain, stored
 
 pytestmark = pytest.mark.skipif(not compiled_modules(), reason="no compiled modules")

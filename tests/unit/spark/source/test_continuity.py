@@ -17,9 +17,9 @@ from rocketmq_spark.client.buffer_pool import BufferPool
 from rocketmq_spark.client.pulling import BYTES_MAX, Pulled, QueueRange, RangeReader, ReadSettings
 from rocketmq_spark.errors import CorruptDataError
 from rocketmq_spark.options import ConnectionOptions
+from rocketmq_spark.schemas import FULL_SCHEMA
 from rocketmq_spark.source.reading import Gathered, RangeTask, gaps, gathered, require_continuous
 from rocketmq_spark.source.rows import RowFormat
-from rocketmq_spark.source.schema import FULL_SCHEMA
 from tests.unit.spark.client.fake_broker import QUEUE, FakeBroker, FakeCluster
 
 SCHEMA = to_arrow_schema(StructType([FULL_SCHEMA["queueOffset"]]), timezone="UTC")

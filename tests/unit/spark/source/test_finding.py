@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
+from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.client.offset_lookup import offset_at, offsets_at
 from rocketmq_spark.client.queue_offsets import bounds
-from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import RequestRefusedError
 from tests.unit.spark.source.fake_topics import FakeCluster, Topics
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from rocketmq_spark.errors import CorruptDataError
-from rocketmq_spark.records.decompression import inflate
+from rocketmq_spark.records.columns import inflate
 
 LIMIT = 10_000
 

@@ -6,19 +6,19 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.client.pulling import QueueRange
-from rocketmq_spark.client.queues import MessageQueue
-from rocketmq_spark.source.partition_packing import (
-    BATCH_ROWS,
+from rocketmq_spark.source.reading import (
     HELD_MAX,
+    MERGED_ROWS,
     PART_MESSAGES,
     TASK_MESSAGES,
     TASKS_MAX,
     JoinedPartition,
+    RangePartition,
     group_lengths,
     merged,
 )
-from rocketmq_spark.source.reading import RangePartition
 from tests.unit.spark.source.planned import filled, offsets, reader
 
 SIZES = st.lists(st.integers(0, 100_000), max_size=300)
@@ -54,7 +54,7 @@ def test_only_small_parts_share_a_task_unless_an_option_says_so() -> None:
     assert len(group_lengths([TASK_MESSAGES // 2] * many, None)) == many // 2
 
 
-@given(st.lists(st.integers(0, 2 * BATCH_ROWS), max_size=30))
+@given(st.lists(st.integers(0, 2 * MERGED_ROWS), max_size=30))
 def test_small_batches_become_one_and_rows_stay_in_order(rows: list[int]) -> None:
     numbers = iter(range(sum(rows)))
     schema = pa.schema({"n": pa.int64()})
@@ -62,8 +62,8 @@ def test_small_batches_become_one_and_rows_stay_in_order(rows: list[int]) -> Non
     found = list(merged(iter(batches)))
     assert [n for batch in found for n in batch.column(0).to_pylist()] == list(range(sum(rows)))
     assert len(found) <= len(rows)
-    small = [batch for batch in found if batch.num_rows < BATCH_ROWS]
-    assert len(small) <= 1 + sum(count >= BATCH_ROWS for count in rows)
+    small = [batch for batch in found if batch.num_rows < MERGED_ROWS]
+    assert len(small) <= 1 + sum(count >= MERGED_ROWS for count in rows)
 
 
 def test_what_many_parts_hold_is_let_go() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.client.pulling import QueueRange
-from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.source.offsets import Offsets
 from rocketmq_spark.source.planning import (
     limit_offsets,

@@ -13,12 +13,12 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.errors import OptionError
+from rocketmq_spark.schemas import FULL_SCHEMA, check_schema
 from rocketmq_spark.source.batch_reader import RocketmqPushdownReader, RocketmqReader, make_reader
 from rocketmq_spark.source.offsets import EARLIEST, LATEST
 from rocketmq_spark.source.options import Missing, Position, batch_options, stream_options
-from rocketmq_spark.source.schema import FULL_SCHEMA, check_schema
 
 BASE = {"namesrv": "127.0.0.1:9876", "subscribe": "T"}
 

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from remoting.codes import RequestCode
+from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.client.pulling import QueueRange
-from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import DataLossError
 from rocketmq_spark.source.offsets import from_json
 from tests.unit.spark.source.conftest import Clock

@@ -10,10 +10,9 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
+from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.client.pulling import QueueRange
-from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import ClusterUnavailableError, TopicNotFoundError
-from rocketmq_spark.source.latest_offsets import LISTING_SHARE
 from rocketmq_spark.source.offsets import from_json, start_time_ms
 from rocketmq_spark.source.stream_reader import (
     COMMIT_DEADLINE_S,
@@ -21,6 +20,7 @@ from rocketmq_spark.source.stream_reader import (
     COMMIT_QUEUES,
     JOIN_MARGIN_MS,
 )
+from rocketmq_spark.source.subscription import LISTING_SHARE
 from tests.unit.spark.source.conftest import Clock
 from tests.unit.spark.source.fake_topics import Topics
 from tests.unit.spark.source.planned import A1, ALL, DEADLINE_S, A, B, filled, offsets, ranges, reader, run
@@ -224,7 +224,7 @@ def test_a_query_that_ends_by_itself_goes_on_with_a_queue_that_comes(
         topics.unlisted.clear()
 
     monkeypatch.setattr(clock, "sleep", come)
-    monkeypatch.setattr("rocketmq_spark.client.backoff.time.sleep", come)
+    monkeypatch.setattr("rocketmq_spark.client.cluster.time.sleep", come)
     assert from_json(made.latestOffset(offsets(a0=0, b0=7), ALL)) == {A: 10, B: 10}
 
 

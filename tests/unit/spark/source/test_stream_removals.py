@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from remoting.codes import RequestCode
-from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.errors import DataLossError, TopicNotFoundError
 from rocketmq_spark.source.data_loss import POLL_INTERVAL_S
 from rocketmq_spark.source.offsets import from_json
@@ -169,7 +169,7 @@ def test_a_leader_that_learns_of_a_topic_in_time_has_not_lost_it(
         sleep(seconds)
         topics.queues[A] = queue
 
-    monkeypatch.setattr("rocketmq_spark.client.backoff.time.sleep", learn)
+    monkeypatch.setattr("rocketmq_spark.client.cluster.time.sleep", learn)
     assert made.latestOffset(end, ALL) == end
     topics.put(A, 1_000)
     assert from_json(made.latestOffset(end, ALL)) == {A: 11}

@@ -1,4 +1,5 @@
-"""`ledgermq produce`: lines of stdin, or generated messages, acknowledged one by one.
+"""`ledgermq produce`: lines of stdin, or generated messages, acknowledged one by one; and `ledgermq consume`:
+each message as a line of text.
 
 Stdin is read on the event loop, without a thread that a Ctrl-C would have to wait for.
 """
@@ -15,12 +16,23 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ledgermq.client.consumer import Consumer
 from ledgermq.client.producer import Producer
-from ledgermq.commands.signing import signing_client
-from ledgermq.errors import UserError
+from ledgermq.errors import WRONG_USAGE, UserError
+from ledgermq.output import printable
 from ledgermq.signals import run
+from remoting.acl import AclError, signer_from
 from remoting.client.aio import RemotingClient
 from remoting.errors import ClientError
+
+
+def signing_client() -> RemotingClient:
+    """On the running loop; the caller closes it. Raises: UserError."""
+    try:
+        return RemotingClient(signer=signer_from(os.environ))
+    except AclError as error:
+        raise UserError(str(error), WRONG_USAGE) from error
+
 
 LINE_BYTES_MAX = 4 * 1024 * 1024
 """A message body may not be longer."""
@@ -186,3 +198,54 @@ def _progress() -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeOptions:
+    """What to read; `count` None means until Ctrl-C."""
+
+    topic: str
+    namesrv: str
+    group: str
+    from_first: bool
+    count: int | None
+
+
+def consume(options: ConsumeOptions) -> None:
+    """Prints bodies on stdout, words on stderr; the offsets of what was printed are stored.
+
+    Raises: UserError.
+    """
+    try:
+        run(print_messages(options))
+    except ClientError as error:
+        raise UserError(f"{error}.") from error
+
+
+async def print_messages(options: ConsumeOptions) -> None:
+    """`consume` on the running loop."""
+    client = signing_client()
+    count = 0
+    try:
+        consumer = Consumer(
+            client, options.namesrv, options.topic, options.group, from_first=options.from_first, say=_say
+        )
+        async with consumer:
+            async for delivery in consumer.messages():
+                _print(delivery.record.body.decode("utf-8", "replace"))
+                consumer.consume(delivery)
+                count += 1
+                if count == options.count:
+                    break
+    finally:
+        await client.close()
+        _say(f"{count} messages.")
+
+
+def _print(body: str) -> None:
+    """As it is for a program; a terminal is not spoken to by it."""
+    print(printable(body) if sys.stdout.isatty() else body, flush=True)
+
+
+def _say(line: str) -> None:
+    print(printable(line), file=sys.stderr, flush=True)

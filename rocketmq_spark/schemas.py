@@ -1,4 +1,4 @@
-"""The columns of the format `rocketmq`, and which of them a query wants. Pure."""
+"""The columns of the formats `rocketmq` and `rocketmq-log`, and which of them a query wants. Pure."""
 
 import difflib
 from collections.abc import Iterable
@@ -6,6 +6,7 @@ from typing import Final
 
 from pyspark.sql.types import (
     BinaryType,
+    BooleanType,
     IntegerType,
     LongType,
     MapType,
@@ -78,3 +79,46 @@ def _unknown_column(what: str, name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=_LIKENESS_MIN)
     nearest = f" (nearest: {by_lower[near[0]]})" if near else ""
     return f"{what} has no column {name}{nearest}"
+
+
+_PLACE: Final = (
+    StructField("store", StringType()),
+    StructField("index", LongType()),
+    StructField("term", LongType()),
+    StructField("position", LongType()),
+)
+_STATUS: Final = (
+    StructField("length", LongType()),
+    StructField("status", StringType()),
+    StructField("error", StringType()),
+)
+
+MESSAGES: Final = StructType([*FULL_SCHEMA.fields, *_PLACE, *_STATUS])
+"""The columns of `rocketmq`, and the place of the message's entry."""
+
+ENTRIES: Final = StructType(
+    [
+        *_PLACE,
+        StructField("size", LongType()),
+        StructField("crcOk", BooleanType()),
+        StructField("bodyCrcOk", BooleanType()),
+        StructField("topic", StringType()),
+        StructField("queueId", IntegerType()),
+        StructField("queueOffset", LongType()),
+        StructField("physicalOffset", LongType()),
+        StructField("storeTimestamp", TimestampType()),
+        StructField("sysFlag", IntegerType()),
+        StructField("isSystem", BooleanType()),
+        *_STATUS,
+    ]
+)
+
+
+def schema_of(view: str) -> StructType:
+    """All columns of a view."""
+    return ENTRIES if view == "entries" else MESSAGES
+
+
+def check_columns(schema: StructType, view: str) -> None:
+    """Accept any choice of the view's columns, in any order. Raises OptionError naming all wrong ones."""
+    check_choice("rocketmq-log", schema_of(view), schema)
