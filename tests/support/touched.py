@@ -8,6 +8,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,11 +35,11 @@ def nearest_tests(changed: Iterable[str]) -> list[str]:
     modules = {module_of(path) for path in paths if path.endswith(".py")}
     stems = {f"test_{Path(path).stem}.py" for path in paths}
     tests = quick_tests()
-    imports = {name: set(imported(path)) for name, path in tests.items()}
+    imports = {name: imported(path) for name, path in tests.items()}
     helpers = {
         module_of(str(path.relative_to(ROOT)))
         for path in (ROOT / "tests").rglob("*.py")
-        if not path.name.startswith("test_") and modules & set(imported(path))
+        if not path.name.startswith("test_") and modules & imported(path)
     }
     own = [path for path in paths if path in tests]
     named = [name for name, path in tests.items() if path.name in stems]
@@ -72,14 +73,16 @@ def module_of(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def imported(path: Path) -> Iterator[str]:
+@cache
+def imported(path: Path) -> frozenset[str]:
     """Names of all modules that a file may import, and of what it takes from them."""
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found.update((node.module, *(f"{node.module}.{alias.name}" for alias in node.names)))
+    return frozenset(found)
 
 
 def _given(arguments: Iterable[str]) -> Iterator[str]:

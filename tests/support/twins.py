@@ -19,7 +19,7 @@ COMPILED_ONLY = "tests/unit/native"
 def twin_tests() -> list[str]:
     """The test files, relative to the project's root."""
     imports = {
-        module_of(str(path.relative_to(ROOT))): set(imported(path))
+        module_of(str(path.relative_to(ROOT))): imported(path)
         for package in PACKAGES
         for path in (ROOT / package).rglob("*.py")
     }
@@ -28,7 +28,7 @@ def twin_tests() -> list[str]:
     return [
         name
         for name, path in quick_tests().items()
-        if not name.startswith(COMPILED_ONLY) and set(imported(path)) & (owners | drivers)
+        if not name.startswith(COMPILED_ONLY) and imported(path) & (owners | drivers)
     ]
 
 
@@ -51,7 +51,7 @@ def covered_tests() -> list[str]:
         str(path.relative_to(ROOT))
         for unit in sorted(units)
         for path in (ROOT / unit).rglob("*.py")
-        if not path.name.startswith("test_") and modules & set(imported(path))
+        if not path.name.startswith("test_") and modules & imported(path)
     ]
     golden = [name for name in quick_tests() if name.startswith("tests/golden/")]
     nearest = dict.fromkeys([*nearest_tests([*files, *helpers]), *golden])
