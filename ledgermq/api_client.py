@@ -81,8 +81,8 @@ class _SecureConnection(http.client.HTTPSConnection, _Connection):
 
 @dataclass(frozen=True, slots=True)
 class ApiClient:
-    """One service; `token` is never printed. What is refused with 429, and so was not begun, is asked again
-    when the time that the answer names is over.
+    """One service; `token` is never printed. A request that was refused with 429 was not
+    executed, so it is sent again after the time in Retry-After.
     """
 
     url: str

@@ -30,7 +30,7 @@ Ask = Callable[["Services"], Awaitable["BaseModel | str"]]
 
 @dataclass(frozen=True)
 class Call:
-    """Whom to ask, and in which form to print."""
+    """The service or name server to ask, and the form of the output."""
 
     namesrv: str = DEFAULT_NAMESRV
     admin: str | None = None

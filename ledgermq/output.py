@@ -1,6 +1,6 @@
 """What commands print: tables and coloured lines for people, JSON for programs, and remarks on stderr.
 
-Rich draws tables too, but its import takes a sixth of a short command's time, so only `watch` uses it. The
+Rich draws tables too, but its import needs a sixth of a short command's time, so only `watch` uses it. The
 width of a character comes from `rich.cells`, which needs nothing else of it.
 """
 

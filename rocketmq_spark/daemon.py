@@ -1,8 +1,9 @@
 """Spark's Python daemon with what our tasks need already imported: for `spark.python.daemon.module`.
 
 Spark forks a Python process for each task that runs at a time, keeps it for a minute, and collects garbage in
-it after each task. Forked from this daemon it finds Arrow and our reader there, and the collector passes over
-all that was there before the fork: with some 90,000 objects it takes longer than a small task otherwise.
+it after each task. A process forked from this daemon has Arrow and the source already imported, and the
+collector ignores the objects from before the fork: to check these 90,000 objects would cost more than a small
+task.
 
 Processes that plan a query are not forked from here: Spark has no setting for those.
 """
@@ -26,13 +27,13 @@ MODULES: Final = (
 """What tasks of our formats, and of any Arrow function, import."""
 _ARROW_SETTING: Final = "JE_ARROW_MALLOC_CONF"
 _ONE_THREAD: Final = "background_thread:false"
-"""A process that forks should have no thread besides; one of Arrow's allocators starts one. Nothing else
-does: Spark sets OMP_NUM_THREADS to what a task may use.
+"""A process that forks should have only one thread. One of Arrow's allocators would start another; no other
+library does, because Spark sets OMP_NUM_THREADS to the cores of a task.
 """
 
 
 def import_modules() -> None:
-    """Import all modules, and have the garbage collector leave alone what is there then."""
+    """Import all modules, then exclude all their objects from garbage collection."""
     os.environ.setdefault(_ARROW_SETTING, _ONE_THREAD)
     for name in MODULES:
         importlib.import_module(name)
@@ -42,8 +43,8 @@ def import_modules() -> None:
 
 
 def _reseed() -> None:
-    """Python's own random numbers are other ones after a fork, numpy's are not: two workers would draw the
-    same. Some versions of numpy import them with any part of numpy.
+    """Seed numpy's random numbers in each worker. Python seeds its own after a fork, numpy does not: two
+    workers would draw the same numbers. Some versions of numpy import `numpy.random` with any part of numpy.
     """
     chance = sys.modules.get("numpy.random")
     if chance is not None:

@@ -1,6 +1,6 @@
 """A small consumer: reads every queue of one topic by long pulls and keeps the group's offsets at the broker.
 
-It shares its queues with no other consumer of the group: two of them both get everything.
+It does not share queues with other consumers of the group: each of two consumers receives all messages.
 """
 
 import asyncio

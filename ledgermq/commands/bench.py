@@ -29,7 +29,7 @@ _WARMUP_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """`seconds` is the whole of the loads, a body has `size` bytes; the count may take `count_limit_s`."""
+    """`seconds`: all loads together; `size`: bytes of a body; `count_limit_s`: limit of the final count."""
 
     namesrv: str
     seconds: float = 60.0

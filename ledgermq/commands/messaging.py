@@ -163,7 +163,7 @@ async def _send_all(
                 await room.acquire()
                 sends.create_task(send(body))
         except UserError as error:
-            problem = error  # raised behind the group, which lets what was sent come to its end
+            problem = error  # raised after the group, so that sends in flight can finish
     if problem is not None:
         raise problem
 
@@ -243,7 +243,7 @@ async def print_messages(options: ConsumeOptions) -> None:
 
 
 def _print(body: str) -> None:
-    """As it is for a program; a terminal is not spoken to by it."""
+    """Unchanged for a program; on a terminal control characters are escaped."""
     print(printable(body) if sys.stdout.isatty() else body, flush=True)
 
 

@@ -110,7 +110,7 @@ class LoadCluster:
         return sum(high - low for low, high in bounds)
 
     async def stored_in_the_end(self, topic: str, wanted: int, limit_s: float = 5.0) -> int:
-        """`stored`, requested again until it is `wanted` or more, or the limit is over.
+        """`stored`, requested again until it is `wanted` or more, or until the time limit.
 
         A send is answered once it is committed; its place in the queue may appear a moment later.
         """
@@ -184,7 +184,7 @@ def pull_command(topic: str, queue: int, offset: int) -> RemotingCommand:
 
 
 def count_records(body: bytes) -> int:
-    """How many records lie back to back in a pull's answer.
+    """The number of records in a pull's answer, which follow each other without a gap.
 
     Raises: UserError when their sizes do not add up.
     """

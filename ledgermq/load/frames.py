@@ -131,7 +131,7 @@ class Pipe:
         return bool(self._unsent)
 
     def send(self, slots: Sequence[int]) -> None:
-        """Send the next frame of each slot; what the kernel does not take now is kept for `flush`."""
+        """Send the next frame of each slot; bytes that the kernel does not accept are kept for `flush`."""
         data = take(self._frames, slots)
         if self._unsent:
             data = bytes(self._unsent) + data

@@ -32,7 +32,7 @@ class Histogram:
         self.total = 0
 
     def add(self, value_us: int, count: int = 1) -> None:
-        """Take `count` latencies of `value_us`; negative ones count as 0."""
+        """Add `count` latencies of `value_us` (µs); negative ones count as 0."""
         value_us = max(0, value_us)
         shift = max(0, value_us.bit_length() - _EXACT_BITS)
         self._counts[value_us >> shift << shift] += count
@@ -112,7 +112,7 @@ class LoadResult:
 
 
 class Run:
-    """One run against one broker. `on_progress` gets the share of the time that is over, twice a second."""
+    """One run against one broker. `on_progress` receives the elapsed share of the time, twice a second."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Run:
         return perf_counter() - self._started_s if self._started_s else 0.0
 
     def end_now(self) -> None:
-        """From another thread: end the run before its time."""
+        """End the run early. May be called from another thread: the loop reads the end time in each turn."""
         self._end_s = perf_counter()
 
     def _loop(self) -> None:

@@ -41,7 +41,7 @@ class LocalCluster:
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Starts everything, calls `on_ready` once a message can be written, returns after a signal to stop.
 
-        Recovery of a long log may take long: there is no limit, but a report every 10 s.
+        Recovery of a long log may need minutes: there is no time limit, but a report every 10 s.
 
         Raises: UserError when so many processes ended that no message can be written; the others are stopped.
         """
@@ -260,7 +260,9 @@ def _ready(plan: ClusterPlan, pids: dict[str, int]) -> dict[str, object]:
 
 
 def ready_table(plan: ClusterPlan, pids: dict[str, int]) -> Table:
-    """Whom to talk to. It fits into 80 columns: an address cut in two can be neither clicked nor copied."""
+    """The addresses of the cluster. The table fits into 80 columns: an address on two lines cannot be clicked
+    or copied.
+    """
     table = Table(title="LedgerMQ is ready", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for name in ("process", "pid", "clients", "metrics"):
         table.add_column(name, justify="right" if name == "pid" else "left", overflow="fold")

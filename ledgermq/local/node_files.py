@@ -21,7 +21,8 @@ PLANNED_KEYS = {
 }
 
 LOCAL_DEFAULTS: Mapping[str, Scalar] = {
-    # A workstation's disk is full of other things: no messages are to go for that before their time.
+    # The disk of a workstation may be nearly full with other data: messages must not be deleted early for
+    # that.
     "cleanFileForciblyEnable": False,
 }
 """Defaults of a local cluster that differ from the broker's own; settings have precedence."""

@@ -123,7 +123,7 @@ class Supervisor:
         return killed
 
     async def _cancel_restarts(self) -> None:
-        """Ends the watchers, so that none starts a child again behind the stop's back."""
+        """Cancels the watchers first: otherwise one of them could restart a child while `stop` waits."""
         watchers = [child.watcher for child in self._children.values() if child.watcher is not None]
         for watcher in watchers:
             watcher.cancel()

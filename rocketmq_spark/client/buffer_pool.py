@@ -12,9 +12,9 @@ ROUNDED_BYTES: Final = 64 * 1024
 class BufferPool:
     """Blocks of memory. A block is reused as soon as no view of it exists.
 
-    At most `kept_max` blocks are kept; while all of them are in use, further ones are new, and not kept.
-    Those have just the requested size: thousands of small answers in use must not need as many large
-    blocks.
+    At most `kept_max` blocks are kept. While all of them are in use, `acquire` returns a new block that is
+    not kept. That one has just the requested size: thousands of small answers in use must not need as many
+    large blocks.
     """
 
     def __init__(self, kept_max: int) -> None:
@@ -22,7 +22,7 @@ class BufferPool:
         self._kept: list[bytearray] = []
 
     def acquire(self, bytes_min: int) -> memoryview:
-        """A whole block of at least so many bytes, with anything in it."""
+        """A block of at least so many bytes. Its content is undefined."""
         unused = [number for number, block in enumerate(self._kept) if _is_unused(block)]
         for number in unused:
             if len(self._kept[number]) >= bytes_min:

@@ -44,7 +44,7 @@ from rocketmq_spark.errors import (
 
 
 class Backoff:
-    """The tries of one request. `what` names it in errors."""
+    """The attempts of one request and the pauses between them. `what` names the request in errors."""
 
     def __init__(self, what: str, deadline_s: float) -> None:
         self._what = what
@@ -54,7 +54,8 @@ class Backoff:
         """Note a failed try, then wait for the next.
 
         Raises:
-            ClusterUnavailableError: the deadline would pass meanwhile; names the tries and how they ended.
+            ClusterUnavailableError: the deadline would pass during the pause; names the attempts and their
+            errors.
         """
         now_s = time.monotonic()
         pause_s = self._pauses.failed(reason, now_s)
@@ -84,7 +85,7 @@ class QueueBounds:
 
 
 def by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
-    """The queues by the name of their broker, each in its place."""
+    """The queues by the name of their broker, in the given order."""
     found: dict[str, list[MessageQueue]] = {}
     for queue in queues:
         found.setdefault(queue.broker_name, []).append(queue)
@@ -128,33 +129,33 @@ def is_system_topic(name: str, own_names: Collection[str] = ()) -> bool:
 TIMEOUT_S: Final = 5.0
 """How long one request may take."""
 DEADLINE_S: Final = 60.0
-"""How long a request is tried again while there is no leader."""
+"""How long a request is repeated while there is no leader."""
 NAMESRV_DEADLINE_S: Final = 10.0
-"""How long name servers are asked again at first; a mistyped address must not cost a minute."""
+"""How long a new query waits for a name server; a mistyped address must not cost a minute."""
 IN_FLIGHT_MAX: Final = 64
-"""Requests sent ahead of their answers on one connection."""
+"""Requests in flight on one connection: the answers to these are in memory together."""
 TOPIC_NOT_EXIST: Final = int(ResponseCode.TOPIC_NOT_EXIST)
 
 T = TypeVar("T")
 
 
 class BusyError(RocketmqSparkError):
-    """The leader would take the request a moment later."""
+    """The leader is overloaded or not ready: the same node may accept the request later."""
 
 
 class NotLeaderError(RocketmqSparkError):
-    """The node does not lead, or not yet."""
+    """The node is not the leader, or not yet."""
 
 
 class Cluster:
     """The nodes behind some name servers. Routes are kept until `refresh`. Not for use by several threads.
 
-    What there is, is what any name server that answers knows: one that has just started knows only the
-    brokers that have come to it since.
+    Answers of all name servers are merged: a name server that has just started knows only the brokers that
+    have registered since.
 
     namesrv_addr: `host:port`, several of them separated by `;`.
-    timeout_s: for one request. deadline_s: for a request and all its repetitions.
-    `namesrv_deadline_s` may be changed: for how long name servers are asked while none answers.
+    timeout_s: for one request. deadline_s: for a request and all its retries.
+    `namesrv_deadline_s` may be changed: how long a request is repeated while no name server answers.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class Cluster:
     ) -> None:
         addresses = name_server_addresses(namesrv_addr)
         if not addresses:
-            raise OptionError("no name server is given: the option namesrv takes host:port, several with `;`")
+            raise OptionError("no name server is given: the option namesrv needs host:port, several with `;`")
         self.timeout_s = timeout_s
         self.deadline_s = deadline_s
         self.namesrv_deadline_s = min(NAMESRV_DEADLINE_S, deadline_s)
@@ -184,13 +185,13 @@ class Cluster:
         self._connections.close()
 
     def refresh(self) -> None:
-        """Forget the routes: the next question asks the name servers again. Leaders are known until a route
-        or a failure says otherwise, so that requests reach them while no name server answers.
+        """Invalidate the routes: the next request for one asks the name servers. Leaders stay known until a
+        route or a failure names another one, so that requests reach them while no name server answers.
         """
         self._routes.clear()
 
     def topics(self, include_system: bool = False) -> list[str]:
-        """The names of all topics, sorted; of RocketMQ's own, retry and dead-letter ones only if asked."""
+        """The names of all topics, sorted; RocketMQ's own, retry and dead-letter topics only if requested."""
         answers = self._ask_namesrvs(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
         try:
             names = sorted({name for answer in answers for name in read_topic_names(answer)})
@@ -214,7 +215,7 @@ class Cluster:
             raise RequestRefusedError("the cluster's description", ResponseCode.SUCCESS, str(error)) from None
 
     def route(self, topic: str) -> TopicRoute:
-        """Where the topic is. Raises TopicNotFoundError, ClusterUnavailableError."""
+        """The route of the topic. Raises TopicNotFoundError, ClusterUnavailableError."""
         route = self._routes.get(topic)
         if route is None:
             route = self._find_route(topic)
@@ -241,7 +242,8 @@ class Cluster:
         )
 
     def leader(self, broker_name: str) -> str:
-        """The address of the node with broker id 0; while no name server answers, of the one that had it.
+        """The address of the leader (broker id 0); while no name server answers, that of the last known
+        leader.
 
         Raises ClusterUnavailableError while there is none.
         """
@@ -261,7 +263,7 @@ class Cluster:
         return leaders
 
     def known_leader(self, broker_name: str) -> str | None:
-        """The leader as known, without a question."""
+        """The last known leader, without a request."""
         return self._leaders.get(broker_name)
 
     def suppose_leader(self, broker_name: str, address: str) -> None:
@@ -269,8 +271,8 @@ class Cluster:
         self._leaders.suppose(broker_name, address)
 
     def forget_leader(self, broker_name: str) -> None:
-        """Close the connection to the leader as known. The next question goes to another name server, if
-        there are several: one may be behind.
+        """Close the connection to the last known leader and invalidate it. The next request asks another name
+        server first, if there are several: one of them may have an old route.
         """
         self._name_servers.rotate()
         address = self._leaders.failed(broker_name)
@@ -295,13 +297,14 @@ class Cluster:
         deadline_s: float | None = None,
         timeout_s: float | None = None,
     ) -> RemotingCommand:
-        """Ask the broker's leader until a leader answers, `deadline_s` at most.
+        """Send a request to the leader of the broker, again until a leader answers, `deadline_s` at most.
 
-        `make_command` is called for every try. The caller judges the answer's code: only those that say "not
-        the leader" or "busy" are tried again here. A request that failed may have been carried out.
+        `make_command` is called for every attempt. The caller checks the code of the answer: only "not the
+        leader" and "busy" are tried again here. A request whose answer was lost may have been executed, so
+        the caller must allow for a request that was executed twice.
 
         Raises:
-            ClusterUnavailableError: naming what was tried.
+            ClusterUnavailableError: no leader answered before the deadline; names the attempts.
         """
         return self.with_leader(
             broker_name, lambda: self._try_leader(broker_name, make_command(), timeout_s), deadline_s
@@ -310,12 +313,13 @@ class Cluster:
     def invoke_leader_many(
         self, broker_name: str, commands: Sequence[RemotingCommand], deadline_s: float | None = None
     ) -> list[RemotingCommand]:
-        """The answers to many requests, in their order. They are sent ahead of each other; after a failure
-        some may be carried out twice.
+        """The answers to many requests, in their order, with IN_FLIGHT_MAX of them in flight. After a failure
+        some requests may be executed twice.
         """
         found: list[RemotingCommand] = []
 
         def go_on() -> list[RemotingCommand]:
+            # `found` outlives a failed attempt: only the group without answers is sent again.
             while len(found) < len(commands):
                 found.extend(self._try_many(broker_name, commands[len(found) :][:IN_FLIGHT_MAX]))
             return found
@@ -323,7 +327,8 @@ class Cluster:
         return self.with_leader(broker_name, go_on, deadline_s)
 
     def with_leader(self, broker_name: str, attempt: Callable[[], T], deadline_s: float | None = None) -> T:
-        """Call `attempt` until it returns, `deadline_s` at most; after each failure the leader is looked for.
+        """Call `attempt` until it returns, `deadline_s` at most. After a failure the next attempt finds the
+        leader again, unless the leader was only busy.
 
         A failed attempt raises RemotingError, ClusterUnavailableError or NotLeaderError.
         """
@@ -339,7 +344,7 @@ class Cluster:
                 backoff.failed(str(error))
 
     def leader_connection(self, broker_name: str) -> Connection:
-        """The connection to the leader as known. Raises ConnectFailedError, ClusterUnavailableError."""
+        """The connection to the leader. Raises ConnectFailedError, ClusterUnavailableError."""
         return self._connections.get(self.leader(broker_name))
 
     def _try_leader(
@@ -377,8 +382,8 @@ class Cluster:
         expected: Collection[int] = (),
         deadline_s: float | None = None,
     ) -> list[RemotingCommand]:
-        """What the name servers say, of each that answers; at least one does. Codes besides SUCCESS must be
-        `expected`.
+        """The answers of all name servers that answer, at least one. An answer whose code is
+        neither SUCCESS nor in `expected` counts as a failure.
         """
         limit_s = self.namesrv_deadline_s if deadline_s is None else deadline_s
         backoff = Backoff(f"name server request {code.name}", min(limit_s, self.deadline_s))
@@ -403,7 +408,7 @@ class Cluster:
 
 
 def check_leads(answer: RemotingCommand) -> RemotingCommand:
-    """The answer, if a leader gave it. Raises NotLeaderError, BusyError."""
+    """The answer, if it came from a leader. Raises NotLeaderError, BusyError."""
     retry = retry_of(answer)
     if retry is Retry.SAME_NODE:
         raise BusyError(f"code {answer.code}, {answer.remark}")

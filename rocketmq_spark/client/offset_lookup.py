@@ -54,7 +54,7 @@ def store_time_ms(
 def first_late(low: int, high: int, guess: int, is_late: Callable[[int], bool]) -> int:
     """The first of low … high-1 that is late, `high` when none; those behind a late one are late, too.
 
-    Looks around `guess` first, in steps that double: a right guess costs two questions.
+    Searches around `guess` first, in steps that double: a right guess costs two requests.
     """
     guess = min(max(guess, low), high)
     step = 1
@@ -80,7 +80,7 @@ def first_late(low: int, high: int, guess: int, is_late: Callable[[int], bool]) 
 
 
 AT_ONCE: Final = 16
-"""So many answers are in memory at a time, each of a whole message, however large that is."""
+"""Memory bound: so many answers at a time, each of one whole message of any size."""
 
 
 def offsets_at(
@@ -135,7 +135,7 @@ def _guesses(
     times_ms: Mapping[MessageQueue, int],
     found: Mapping[MessageQueue, QueueBounds],
 ) -> dict[MessageQueue, int]:
-    """What the brokers answer, within the bounds; without those that answer nothing readable."""
+    """The answers of the brokers, cut to the bounds; without queues whose answer is unreadable."""
     guesses = {}
     for broker_name, asked in by_broker(queues).items():
         commands = [_search_command(queue, times_ms[queue]) for queue in asked]

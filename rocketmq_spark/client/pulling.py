@@ -3,9 +3,14 @@ only.
 
 `pull` sends one request. `RangeReader` reads a range of a queue to its end, across changes of the leader,
 with several pulls in flight on one connection. It cuts the range into slices of as many messages as one
-answer is expected to hold. A slice whose answer is incomplete, because its bytes were too many, is completed
-before the next one is handled; so the caller receives messages in the queue's order. When the connection or
-the leader is lost, everything not yet handed on is requested again.
+answer is expected to hold. If an answer ends before its slice does, because of the limit in bytes, the rest
+of the slice is read before the next one; so the caller receives messages in the order of the queue. After a
+loss of the connection or of the leader, everything that was not yet returned is requested again. That is
+safe: a pull changes nothing at the broker, and `_next` advances only when an answer is returned to the
+caller or its messages are reported as lost.
+
+Memory is bounded: at most IN_FLIGHT_MAX answers, together about IN_FLIGHT_BYTES, and one message at least
+each.
 """
 
 import logging
@@ -28,11 +33,13 @@ from rocketmq_spark.errors import ClusterUnavailableError, DataLossError, Reques
 
 ALL_TAGS: Final = "*"
 COUNT_MAX: Final = 1024
-"""Messages requested at once; a Java broker gives 32 at most."""
+"""Messages of one pull; a Java broker returns at most 32."""
 BYTES_MAX: Final = 512 * 1024
-"""Bytes requested at once; a Java broker gives 256 KiB at most, 64 KiB of messages that are not in memory."""
+"""Bytes of one pull; a Java broker returns at most 256 KiB, or 64 KiB of messages that are not in memory."""
 DEFAULT_GROUP: Final = "rocketmq-spark"
-"""Named in pulls, which must name a consumer group; nothing is committed for it."""
+"""The consumer group of pulls without the option groupId: a pull must name one. No offset is committed for
+it.
+"""
 _SUBSCRIPTION_GIVEN = 4
 _GONE_REMARKS = ("MESSAGE_WAS_REMOVING", "OFFSET_FOUND_NULL")
 
@@ -48,12 +55,12 @@ class PullStatus(Enum):
     OFFSET_ILLEGAL = "offset illegal"
     """The offset is before the queue's beginning or behind its end; `next_offset` names the nearest."""
     REMOVED = "removed"
-    """Retention is just deleting the messages."""
+    """Retention is deleting the messages at this moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """`data` holds whole records back to back; `next_offset` is where to go on."""
+    """`data` holds whole records back to back; `next_offset` is the offset to continue at."""
 
     status: PullStatus
     next_offset: int
@@ -61,8 +68,8 @@ class PullResult:
     max_offset: int
     data: Buffer = b""
     is_exact: bool = False
-    """Whether `min_offset` surely is what the node holds. A Java broker finds out some seconds after it has
-    deleted a file, and until then passes over what was in it.
+    """Whether `min_offset` is exact. A Java broker updates it some seconds after it has deleted a file, and
+    until then skips the messages of that file without an error.
     """
 
     @property
@@ -94,8 +101,8 @@ def pull(
     """Read from `offset` on, from the current leader; without waiting for new messages.
 
     Raises:
-        RequestRefusedError: the broker will not serve this queue to this group.
-        ClusterUnavailableError: there was no leader until the deadline.
+        RequestRefusedError: the broker does not serve this queue to this group.
+        ClusterUnavailableError: no leader answered before the deadline.
     """
     answer = cluster.invoke_leader(
         queue.broker_name, lambda: pull_command(queue, offset, count_max, bytes_max, tags, group), deadline_s
@@ -111,8 +118,8 @@ def pull_command(
     tags: str = ALL_TAGS,
     group: str = DEFAULT_GROUP,
 ) -> RemotingCommand:
-    """The request. `tags` is RocketMQ's expression `TagA || TagB`; brokers compare hashes only, so that a
-    message of another tag may come.
+    """The request. `tags` is RocketMQ's expression `TagA || TagB`; brokers compare hashes only, so that
+    messages with another tag may be among the answer.
     """
     ext = {
         "consumerGroup": group,
@@ -135,7 +142,7 @@ def pull_command(
 def pull_result(
     answer: RemotingCommand, queue: MessageQueue, offset: int, body: Buffer | None = None
 ) -> PullResult:
-    """Read the answer to a pull, whose body may be given besides. Raises RequestRefusedError."""
+    """Read the answer to a pull; `body` replaces the answer's own. Raises RequestRefusedError."""
     status = _STATUSES.get(answer.code)
     what = f"pull of {queue} from {offset}"
     if status is None:
@@ -155,23 +162,25 @@ def pull_result(
 
 IN_FLIGHT_MIN: Final = 2
 IN_FLIGHT_MAX: Final = 16
-"""Pulls on their way at once: what is being answered while the last answer becomes rows."""
+"""Pulls in flight on one connection: the broker answers them while the task makes rows of the last answer."""
 IN_FLIGHT_BYTES: Final = 2 * BYTES_MAX
-"""As many as bring about so much, where answers cannot be longer: a Java broker's are small."""
+"""Where the broker limits the size of answers (Java), so many pulls are in flight that their answers have
+about this size together.
+"""
 COUNT_START: Final = 32
-"""Asked for at first; as many as a Java broker ever gives."""
+"""Messages of the first pull: the limit of a Java broker."""
 GAP_WAIT_S: Final = 12.0
 """A Java broker checks for deleted files every 10 s."""
 NAMED_MAX: Final = 20
-"""An error or a warning names so many queues or ranges."""
+"""An error or a warning names at most so many queues or ranges."""
 GAP_PAUSE_S: Final = 240.0
-"""After a gap that nothing explained, later ones are not waited for so long: such a queue may have many. The
-beginning is asked for at each.
+"""After a gap that was not explained within GAP_WAIT_S, later gaps are not waited for during this time: such
+a queue may have many. The minimum offset is still requested at each of them.
 """
 
 DENIED_S: Final = 5.0
-"""A topic is deleted when its leader has said so for so long: one that has just been started or elected may
-not know all its topics for a moment.
+"""A topic counts as deleted when its leader has answered so for this long: a leader that has just been
+started or elected may not have loaded all topics yet.
 """
 
 _log = logging.getLogger(__name__)
@@ -196,8 +205,8 @@ class QueueRange:
 class Pulled:
     """The records of one answer, or of several that follow each other, back to back.
 
-    They are of the offsets from `start` to before `stop`. is_exact: each of these has a message, by the word
-    of a node that never passes over one without saying so, or is an offset that no message has.
+    They are of the offsets from `start` to before `stop`. is_exact: the node never skips a message without an
+    error, so an offset without a record is one that no message has.
     """
 
     data: Buffer
@@ -208,7 +217,8 @@ class Pulled:
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """How to read. tags: RocketMQ's expression, `*` for all; a few others may come besides.
+    """How to read. tags: RocketMQ's expression, `*` for all; an answer may contain a few messages with other
+    tags.
 
     fail_on_data_loss: whether messages that retention deleted raise DataLossError, or are skipped with a
     warning in the log.
@@ -231,27 +241,29 @@ class _Slice:
 
 
 class RangeReader:
-    """One range being read; iterating gives the records' bytes, each item one answer's; `answers` says where
-    they stand, too.
+    """Reads one range of a queue. Iterating yields the bytes of the records, one item for each answer;
+    `answers` also yields their offsets.
     """
 
     def __init__(
         self, cluster: Cluster, wanted: QueueRange, settings: ReadSettings, memory: BufferPool | None = None
     ) -> None:
-        """memory: where answers are kept: those that the caller uses, and those in flight."""
+        """memory: the buffers of answers, both of those that the caller uses and of those in flight."""
         self._cluster = cluster
         self._memory = memory or BufferPool(IN_FLIGHT_MIN)
         self._wanted = wanted
         self._queue = wanted.queue
         self._settings = settings
         self._next = wanted.start
-        """The first offset not handed on and not known to be missing."""
+        """The first offset that was neither returned to the caller nor reported as lost."""
         self._slice_start = wanted.start
         self._count = COUNT_START
         self._count_max = COUNT_MAX
         self._limited_bytes = 0
-        """How many an answer had that showed the broker's own limit, which `count_max` is then."""
-        # What a filter leaves out makes the length of an answer unknown: then one at a time.
+        """Size of the answer that showed the broker's own limit of messages; `_count_max` is that limit then.
+        """
+        # With a filter of tags the number of messages in an answer is unknown: then only one pull is in
+        # flight.
         self._in_flight_max = IN_FLIGHT_MIN if settings.tags == ALL_TAGS else 1
         self._pending: deque[_Slice] = deque()
         self._stall: Backoff | None = None
@@ -267,7 +279,7 @@ class RangeReader:
         """Raises DataLossError, ClusterUnavailableError, RequestRefusedError."""
         stop = self._wanted.stop
         while self._next < stop:
-            # A deadline of its own for every answer: as long as the range gets on, the query lives.
+            # Every answer has its own deadline: a long range does not fail while it makes progress.
             try:
                 result = self._cluster.with_leader(self._queue.broker_name, self._step)
             except RequestRefusedError as error:
@@ -279,13 +291,14 @@ class RangeReader:
                 yield Pulled(data, self._slice_start, self._next, is_exact)
 
     def _step(self) -> PullResult:
-        """The answer for the first stretch. Raises what `Cluster.with_leader` tries again after."""
+        """The answer for the first slice. Raises the errors after which `Cluster.with_leader` tries again."""
         try:
             connection = self._cluster.leader_connection(self._queue.broker_name)
             self._fill(connection)
             answer, body = self._first_answer(connection)
             check_leads(answer)
         except BaseException:
+            # Answers in flight may never come, or come from a node that is no longer the leader.
             self._pending.clear()
             raise
         return pull_result(answer, self._queue, self._next, body)
@@ -297,25 +310,26 @@ class RangeReader:
             end = min(at + self._count, self._wanted.stop)
             self._pending.append(_Slice(at, end))
             at = end
-        for stretch in self._pending:
-            if stretch.opaque is None:
-                stretch.opaque = connection.send(self._command(stretch))
+        for piece in self._pending:
+            if piece.opaque is None:
+                piece.opaque = connection.send(self._command(piece))
 
-    def _command(self, stretch: _Slice) -> RemotingCommand:
-        settings, count = self._settings, stretch.stop - stretch.start
-        return pull_command(self._queue, stretch.start, count, BYTES_MAX, settings.tags, settings.group)
+    def _command(self, piece: _Slice) -> RemotingCommand:
+        settings, count = self._settings, piece.stop - piece.start
+        return pull_command(self._queue, piece.start, count, BYTES_MAX, settings.tags, settings.group)
 
     def _first_answer(self, connection: Connection) -> tuple[RemotingCommand, Buffer]:
         first = self._pending[0]
         while first.answer is None:
             answer, body = connection.receive_into(self._memory.acquire)
-            for stretch in self._pending:
-                if stretch.opaque == answer.opaque:
-                    stretch.answer, stretch.body = answer, body
+            # Answers come in any order; one of a pull that was given up matches no slice and is dropped.
+            for piece in self._pending:
+                if piece.opaque == answer.opaque:
+                    piece.answer, piece.body = answer, body
         return first.answer, first.body
 
     def _advance(self, result: PullResult) -> Buffer:
-        """Move on by one answer, and return its records."""
+        """Advance by one answer, and return its records."""
         is_passed = result.status in (PullStatus.FOUND, PullStatus.NO_MATCH)
         if is_passed and result.next_offset > self._next:
             self._explain_gap(result)
@@ -326,7 +340,9 @@ class RangeReader:
         return b""
 
     def _denied(self, error: RequestRefusedError) -> None:
-        """Ask the current leader repeatedly for a while whether the topic exists. Raises other refusals."""
+        """The topic is unknown to the leader: ask again for DENIED_S, then report the range as lost. Raises
+        other refusals.
+        """
         if error.code != TOPIC_NOT_EXIST:
             raise error
         self._pending.clear()
@@ -340,17 +356,17 @@ class RangeReader:
 
     def _move_on(self, result: PullResult) -> None:
         self._stall = self._denial = None
-        stretch = self._pending.popleft()
+        piece = self._pending.popleft()
         self._next = result.next_offset
-        if self._next > stretch.stop:
-            self._pending.clear()  # what is on its way would bring some messages again
-        if self._next < stretch.stop:
-            self._pending.appendleft(_Slice(self._next, stretch.stop))
-            self._count = self._next - stretch.start
+        if self._next > piece.stop:
+            self._pending.clear()  # the pulls in flight would return some messages twice
+        if self._next < piece.stop:
+            self._pending.appendleft(_Slice(self._next, piece.stop))
+            self._count = self._next - piece.start
             if _has_room(result):
                 self._count_max, self._limited_bytes = self._count, len(result.data)
         elif _has_room(result):
-            is_full = stretch.stop - stretch.start >= self._count_max
+            is_full = piece.stop - piece.start >= self._count_max
             if is_full and 2 * len(result.data) <= self._limited_bytes:
                 self._count_max, self._limited_bytes = COUNT_MAX, 0  # the limit was one of bytes
             self._count = min(self._count * 2, self._count_max)
@@ -359,8 +375,9 @@ class RangeReader:
             self._in_flight_max = max(IN_FLIGHT_MIN, min(IN_FLIGHT_MAX, wanted))
 
     def _explain_gap(self, result: PullResult) -> None:
-        """Offsets before an answer's first message may never have had one, or have been in a file that was
-        just deleted. Later the queue's beginning shows it; what a filter leaves out looks the same.
+        """Decide about offsets before the first message of an answer: no message ever had them, or their file
+        was just deleted. A deletion shows in the minimum offset some seconds later. With a filter of tags a
+        gap is normal, so it is not checked.
         """
         first = result.first_offset
         if first is None or first <= self._next or result.is_exact or self._is_filtered:
@@ -377,10 +394,11 @@ class RangeReader:
         self._lose(min(kept, first, self._wanted.stop), kept)
 
     def _recover(self, result: PullResult) -> None:
-        """Nothing is to be had at `_next`: find out by the leader's word whether it is lost.
+        """No message at `_next`: ask the leader for the bounds of the queue, and report the range as lost or
+        wait.
 
-        The queue may also end before the range does, which was planned by what a leader said: a node that has
-        just been elected can be behind for a moment.
+        The queue may end before the range does, though a leader reported the end of the range at planning: a
+        node that has just been elected may have applied less for a moment.
         """
         self._pending.clear()
         queue, stop = self._queue, self._wanted.stop
@@ -403,17 +421,20 @@ class RangeReader:
             self._lose(self._wanted.stop)
 
     def _lose(self, stop: int, kept: int | None = None) -> None:
-        """kept: where the queue begins, which may be behind what is read here."""
+        """Report offsets up to `stop` as lost and continue there. kept: the minimum offset, which may be
+        higher.
+        """
         lost = QueueRange(self._queue, self._next, stop)
         report_lost([lost], self._settings.fail_on_data_loss, kept)
         self._next = stop
 
 
 def report_lost(lost: Sequence[QueueRange], fails: bool, kept: int | None = None) -> None:
-    """Warn of ranges that a query was to read and now skips; `kept`: where the only queue begins now.
+    """Log a warning for ranges that the query skips. `kept`: the minimum offset, if all ranges are of one
+    queue.
 
     Raises:
-        DataLossError: as it `fails` instead.
+        DataLossError: instead of the warning, if `fails`.
     """
     text = named(lost)
     if not fails:
@@ -427,12 +448,12 @@ def report_lost(lost: Sequence[QueueRange], fails: bool, kept: int | None = None
 
 
 def _has_room(result: PullResult) -> bool:
-    """Whether an answer twice as long would still fit."""
+    """Whether an answer of twice the size would be within BYTES_MAX."""
     return len(result.data) * 2 <= BYTES_MAX
 
 
 def named(items: Sequence[object]) -> str:
-    """The items' texts, of many only the first."""
+    """The texts of the items, at most NAMED_MAX of them and the number of the others."""
     texts = [str(item) for item in items[:NAMED_MAX]]
     if len(items) > NAMED_MAX:
         texts.append(f"{len(items) - NAMED_MAX} more")

@@ -25,7 +25,7 @@ def bounds(cluster: Cluster, queues: Iterable[MessageQueue]) -> dict[MessageQueu
         RequestRefusedError, ClusterUnavailableError: naming the queue or the broker.
     """
     wanted = list(queues)
-    # The beginnings come last: what retention deletes meanwhile is not counted as present.
+    # The minimum offsets are read last: messages that retention deletes meanwhile must not count as present.
     ends = _ask_by_broker(cluster, wanted, RequestCode.GET_MAX_OFFSET)
     starts = _ask_by_broker(cluster, wanted, RequestCode.GET_MIN_OFFSET)
     return {queue: QueueBounds(min(max(starts[queue], 0), ends[queue]), ends[queue]) for queue in wanted}
@@ -56,7 +56,7 @@ def search_offset(cluster: Cluster, queue: MessageQueue, timestamp_ms: int, boun
 
 
 def consumer_offset(cluster: Cluster, group: str, queue: MessageQueue) -> int | None:
-    """What the group committed for the queue, None when nothing."""
+    """The committed offset of the group, None without one."""
     command = _queue_command(RequestCode.QUERY_CONSUMER_OFFSET, queue)
     command.ext_fields |= {"consumerGroup": group, "setZeroIfNotFound": "false"}
     answer = cluster.invoke_leader(queue.broker_name, lambda: command)
@@ -68,11 +68,12 @@ def consumer_offset(cluster: Cluster, group: str, queue: MessageQueue) -> int | 
 def commit_consumer_offsets(
     cluster: Cluster, group: str, offsets: Mapping[MessageQueue, int], deadline_s: float | None = None
 ) -> None:
-    """Store the group's offsets: the number of the next message that it wants of each queue. A group that is
-    not there is made, where brokers may, as they do it for a consumer: by a pull.
+    """Commit offsets of the consumer group: of each queue the offset of the next message to read. A missing
+    group is created by a pull, as for a consumer, if the broker creates groups automatically. A commit may be
+    repeated.
 
     Raises:
-        RequestRefusedError, ClusterUnavailableError: some may be stored.
+        RequestRefusedError, ClusterUnavailableError: some offsets may be committed.
     """
     for broker_name, queues in by_broker(offsets).items():
         commands = [_commit_command(group, queue, offsets[queue]) for queue in queues]

@@ -3,10 +3,13 @@
 Three kinds of requests: LedgerMQ's own sequenced send, RocketMQ's batch send (320), and its send of one
 message (310), which is the only one that every broker can delay.
 
-What is not acknowledged is sent again in its order, to the new leader if there is one. So sends that carry a
-writer's numbers never arrive with a gap, and all others arrive at least once. The sends of one lane (a queue)
-wait for each other: a broker may process sends in parallel, and a repeated one must not come behind a later
-one.
+Retry rule: requests without an acknowledgement are sent again in their order, to the new leader if there is
+one. For sequenced sends this is safe: the broker drops rows that it has, and never sees a gap. Other sends
+arrive at least once. The sends of one lane (a queue) wait for each other: a broker may process sends in
+parallel, and a send that is repeated must not be stored after a later one.
+
+Memory is bounded for each broker: `BrokerSender.send` waits for acknowledgements while more than the window
+of bytes or messages has none.
 """
 
 import struct
@@ -143,12 +146,16 @@ def _header(
 
 
 WINDOW_MESSAGES_MAX: Final = 4_096
-"""Messages on their way to one broker: its log accepts a bounded number at a time, from all its producers."""
+"""Messages sent to one broker and not acknowledged. The broker bounds the appends of all its producers
+together, so one task must not use all of that bound.
+"""
 SYSTEM_ERRORS_MAX: Final = 5
-"""After so many answers of SYSTEM_ERROR that name no passing reason a send is given up."""
+"""A send fails after so many answers with SYSTEM_ERROR whose remark names no temporary reason."""
 GAPS_MAX: Final = 8
-"""So often may the first send that is not acknowledged be refused for a gap: an old leader that is cut off
-from its group does so for the seconds that it takes to notice. Then the broker has really dropped the writer.
+"""The first request without an acknowledgement fails at this many SEQUENCE_GAP. An old leader that is cut off
+from its group lacks the last rows, and answers so until it notices that it has lost its leadership; so the
+request is tried at the new leader first. After so many answers the broker no longer has the numbers of the
+writer.
 """
 
 _NOT_STORED_SAFELY: Final = frozenset(
@@ -166,20 +173,20 @@ _FINAL: Final = frozenset(
     }
 )
 DIFFERS_HINT: Final = (
-    "Exactly-once rests on a batch that is cut into the same partitions and rows at every try. Restore what "
-    "has changed since (number of cores or of partitions, minPartitions, the cut of files) and start again. "
+    "Exactly-once requires that a batch has the same partitions and rows at every attempt. Restore what "
+    "has changed since (number of cores or of partitions, minPartitions, how files are split) and restart. "
     "Where rows come in another order each time (after a shuffle), sort them within their partitions. "
-    "Otherwise begin with a new checkpoint (or writerId): rows of this batch that are in the topic come "
-    "twice then"
+    "Otherwise begin with a new checkpoint (or writerId): rows of this batch that are in the topic are "
+    "then stored twice"
 )
 _PASSING: Final = ("not enough", "busy", "time out", "timeout", "not available", "stored")
-"""Words in the remark of a SYSTEM_ERROR that another try may be spared."""
+"""Words in the remark of a SYSTEM_ERROR that show a temporary reason: such answers are not counted."""
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One send. `what` names its messages in an error; `repeats` of them were there before. Of a `lane` only
-    one is under way at a time.
+    """One send. `what` names its messages in an error; `repeats` of them were stored by an earlier attempt.
+    At most one request of a `lane` is in flight; None is no lane.
     """
 
     command: RemotingCommand
@@ -206,22 +213,26 @@ class BrokerSender:
         self._connection: Connection | None = None
         self._waiting: deque[Request] = deque()
         self._behind: dict[Hashable, deque[Request]] = {}
-        """For each lane with a request that waits or is on the wire: those behind it."""
+        """For each lane with a request in `_waiting` or `_on_wire`: the later requests of the lane."""
         self._on_wire: dict[int, Request] = {}
-        """By opaque, in the order they were sent in; all of them before those that wait."""
+        """Requests without an answer, by opaque, in the order of sending; all of them precede those in
+        `_waiting`.
+        """
         self._bytes = 0
         self._messages = 0
         self.acknowledged = 0
         self.repeats = 0
-        """Of the acknowledged messages, those that had been stored by an earlier try."""
+        """Acknowledged messages that an earlier attempt had stored."""
         self.retries = 0
 
     def send(self, request: Request) -> None:
-        """Put a request on its way; waits while the window is full. Errors as of `flush`."""
+        """Send a request. Returns when the window has room again, perhaps before the acknowledgement. Raises
+        as `flush`.
+        """
         if request.lane is not None and request.lane in self._behind:
             self._behind[request.lane].append(request)
         else:
-            self._let_go(request)
+            self._enqueue(request)
         self._bytes += request.size_bytes
         self._messages += request.count
         self._work(self._window_bytes, WINDOW_MESSAGES_MAX)
@@ -230,8 +241,9 @@ class BrokerSender:
         """Wait until everything is acknowledged.
 
         Raises:
-            ClusterUnavailableError: no node accepted it in time; names what was tried.
-            RequestRefusedError: the broker will never accept it. DeliveryError: nor exactly once.
+            ClusterUnavailableError: no node accepted it in time; names the attempts.
+            RequestRefusedError: the broker refuses it for good.
+            DeliveryError: it cannot be stored exactly once.
         """
         self._work(0, 0)
 
@@ -242,15 +254,17 @@ class BrokerSender:
         self._cluster.with_leader(self._broker_name, attempt, self._deadline_s)
 
     def _attempt(self, bytes_max: int, messages_max: int) -> None:
-        """Send waiting requests and receive answers until no more than this is unacknowledged."""
+        """Send waiting requests and receive answers until at most this much is unacknowledged."""
         connection = self._cluster.leader_connection(self._broker_name)
         if connection is not self._connection:
-            self._take_back()
+            # Answers of the former connection are lost: its requests may be stored or not, and are sent again
+            # first.
+            self._requeue()
             self._connection = connection
         try:
             self._transmit(connection)
             while self._bytes > bytes_max or self._messages > messages_max:
-                self._take(connection.receive())
+                self._accept(connection.receive())
                 self._transmit(connection)
         except (BusyError, NotLeaderError):
             self.retries += 1
@@ -258,10 +272,10 @@ class BrokerSender:
             raise
         except RemotingError:
             self.retries += 1
-            self._take_back()
+            self._requeue()
             raise
 
-    def _let_go(self, request: Request) -> None:
+    def _enqueue(self, request: Request) -> None:
         if request.lane is not None:
             self._behind.setdefault(request.lane, deque())
         self._waiting.append(request)
@@ -269,10 +283,11 @@ class BrokerSender:
     def _transmit(self, connection: Connection) -> None:
         while self._waiting:
             request = self._waiting[0]
+            # If `send` raises, the request is still the first one in `_waiting`: its order is not lost.
             opaque = connection.send(request.command)
             self._on_wire[opaque] = self._waiting.popleft()
 
-    def _take(self, answer: RemotingCommand) -> None:
+    def _accept(self, answer: RemotingCommand) -> None:
         request = self._on_wire.get(answer.opaque)
         if request is None:
             return
@@ -290,13 +305,14 @@ class BrokerSender:
         self.repeats += request.repeats
         behind = self._behind.get(request.lane)
         if behind:
-            self._let_go(behind.popleft())
+            self._enqueue(behind.popleft())
         elif behind is not None:
             del self._behind[request.lane]
 
     def _drain(self, connection: Connection) -> None:
-        """After a refusal: nothing is sent before all that is under way is answered, since what comes behind
-        the refused one may be stored or not.
+        """After a refusal, wait for the answers to all other requests in flight before anything is sent
+        again: the requests behind the refused one may be stored or not, and a request sent again must not
+        overtake them.
         """
         try:
             open_count = len(self._on_wire) - 1
@@ -308,16 +324,16 @@ class BrokerSender:
                     del self._on_wire[answer.opaque]
                     self._acknowledge(request, answer)
         finally:
-            self._take_back()
+            self._requeue()
 
-    def _take_back(self) -> None:
-        """Requests without an answer are queued before waiting ones, in their order."""
+    def _requeue(self) -> None:
+        """Put requests without an acknowledgement back before the waiting ones, in their order."""
         self._waiting.extendleft(reversed(self._on_wire.values()))
         self._on_wire.clear()
 
 
 class Sender:
-    """The windows of all brokers. `window_bytes` is each one's."""
+    """The senders of all brokers. Each broker has a window of `window_bytes`."""
 
     def __init__(self, cluster: Cluster, window_bytes: int, deadline_s: float) -> None:
         self._cluster = cluster
@@ -330,7 +346,7 @@ class Sender:
         return self._brokers
 
     def send(self, broker_name: str, request: Request) -> None:
-        """As of BrokerSender."""
+        """As `BrokerSender.send`."""
         sender = self._brokers.get(broker_name)
         if sender is None:
             sender = BrokerSender(self._cluster, broker_name, self._window_bytes, self._deadline_s)
@@ -338,23 +354,27 @@ class Sender:
         sender.send(request)
 
     def flush(self) -> None:
-        """As of BrokerSender, for all brokers."""
+        """As `BrokerSender.flush`, for all brokers."""
         for sender in self._brokers.values():
             sender.flush()
 
 
 def now_ms() -> int:
-    """Wall clock: the born time of what is sent now."""
+    """Unix time in ms: the born time of a message that is sent now."""
     return time.time_ns() // 1_000_000
 
 
 def _failure(
     request: Request, answer: RemotingCommand, is_first: bool, broker_name: str
 ) -> RocketmqSparkError:
-    """What a refusal means: a passing one is a BusyError or NotLeaderError."""
+    """The error for a refusal. BusyError: try the same node again; NotLeaderError: find the leader, then try
+    again.
+    """
     code, remark = answer.code, answer.remark
     if code == ResponseCode.LEDGERMQ_SEQUENCE_GAP:
         request.gaps += is_first
+        # A gap behind an unanswered request follows from that one's failure: it says nothing about the
+        # writer.
         if not is_first:
             return BusyError(f"code {code}, {remark}")
         if request.gaps < GAPS_MAX:
@@ -386,6 +406,6 @@ def _sequence_text(request: Request, answer: RemotingCommand, broker_name: str) 
     if answer.code == ResponseCode.LEDGERMQ_SEQUENCE_DIFFERS:
         return text + DIFFERS_HINT
     return text + (
-        "It does not remember what this writer sent before: it was silent too long, or an older version led "
-        "meanwhile. What was acknowledged is stored"
+        "The broker does not have the numbers of this writer: it was idle too long, or a node of an older "
+        "version was the leader meanwhile. Acknowledged rows are stored"
     )

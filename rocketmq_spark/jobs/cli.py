@@ -91,7 +91,7 @@ _NEAREST_MAX = 2
 
 
 class StrictCommand(TyperCommand):
-    """Where the parser stops at the first unknown option, this one names all of them at once. What the jobs
+    """The parser stops at the first unknown option; this command names all of them. What the jobs
     need is checked before their modules are imported.
 
     The context is typer's or click's: which of them, depends on the version of typer.

@@ -115,7 +115,8 @@ def _head(storage: Storage, row: FileRow, start: int) -> bytes:
 
 
 def _dledger_log(storage: Storage, folder: str) -> Log:
-    # The checkpoint first: what it counts is then in the files that are listed.
+    # The checkpoint is read before the files are listed: a running broker writes entries before it counts
+    # them in the checkpoint, so every entry that is committed by this checkpoint is in the listed files.
     checkpoint = _checkpoint(storage, folder)
     begin = decode_log_begin(storage.read_small(f"{folder}/epochs"))
     sizes = unseal(storage.read_small(f"{folder}/format")) or {}

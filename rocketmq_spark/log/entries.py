@@ -1,5 +1,5 @@
 """What reading a log's bytes yields: blocks of whole entries, and the damage between them; and DLedger's
-entries parsed in bulk: where they begin in a window of bytes, checked all at once.
+entries parsed in bulk: their starts in a window of bytes, and one check for all of them.
 
 What is checked is what `commitlog.recovery.scan_entries` checks, which also words what is wrong.
 """

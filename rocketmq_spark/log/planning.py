@@ -1,8 +1,8 @@
-"""Which ranges of a log are read, each by one task.
+"""Splits a log into ranges, one for each task.
 
 A log is divided at places where an entry or record was seen to begin: at the start of each data file, and
-inside of files where the index (DLedger), the consume queues or a search (plain log) lead to. A place that
-cannot be verified divides nothing, so that a damaged index costs parallelism and no entry.
+inside files where the index (DLedger), the consume queues or a search (plain log) point to. A position that
+cannot be verified is not used, so a damaged index costs parallelism but no entry.
 """
 
 from collections.abc import Iterable, Iterator
@@ -44,7 +44,7 @@ def plan_ranges(
 
 
 def boundaries(log: Log, begin: int, end: int, step: int) -> Iterator[int]:
-    """Where a log is to be divided, about: at file starts and every `step` bytes inside of files."""
+    """Approximate positions to split a log at: file starts, and every `step` bytes inside files."""
     for start in log.data.starts:
         for position in range(start, start + log.data.file_bytes, step):
             if begin < position < end:

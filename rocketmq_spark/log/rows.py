@@ -268,7 +268,7 @@ def record_faults(rows: Rows, block: EntryBlock) -> dict[int, Damage]:
 
 
 def damage_batch(context: RowContext, damages: list[Damage], schema: pa.Schema) -> pa.RecordBatch:
-    """A row for each damage; what it has no value for is null."""
+    """One row for each damage; columns without a value are null."""
     values: dict[str, list[object]] = {
         "store": [context.store] * len(damages),
         "brokerName": [context.broker_name] * len(damages),

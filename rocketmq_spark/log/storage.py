@@ -105,9 +105,9 @@ class Storage:
             return None
 
     def _named(self, path: str) -> str:
-        """A path as its file system names it. One made from the name of the root has slashes too many, which
-        not all take: in a zip file nothing begins with one. Where the URL's own path does, all do: not every
-        file system says so of its root (SMB, WebHDFS).
+        """A path as its file system names it. A path that is built from the name of the root may begin with a
+        slash too many: in a zip file no path begins with one. If the path of the URL begins with a slash, all
+        paths keep it: some file systems leave it out in the name of their root (SMB, WebHDFS).
         """
         if path and not path.startswith("/"):
             return path
@@ -206,7 +206,8 @@ class FileRow:
 def file_row(folder: str, names: Mapping[str, int], file_bytes: int | None = None) -> FileRow:
     """The row that a folder's listing holds; other files in it do not count.
 
-    Without `file_bytes` the shortest step from one file to the next is taken for it, or an only file's size.
+    Without `file_bytes` the length is the shortest step from one file to the next, or the size of the only
+    file.
     """
     starts = sorted(
         int(name) for name in names if len(name) == NAME_DIGITS and name.isdecimal() and names[name] >= 0

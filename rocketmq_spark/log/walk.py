@@ -63,7 +63,7 @@ class Place:
 
 
 class Walk(ABC):
-    """Goes through one range, once. Raises OSError of the storage."""
+    """Reads one range, once. Raises OSError of the storage."""
 
     def __init__(self, log: Log, wanted: LogRange, window_bytes: int = WINDOW_BYTES) -> None:
         self.log = log
@@ -141,7 +141,7 @@ class Walk(ABC):
         return f"what begins at position {place.position} reaches over the next at position {limit}"
 
     def _ends_here(self, place: Place, rest: bytes) -> bool:
-        """Whether the log ends here: nothing was written, as far as can be seen."""
+        """Whether the log ends here: the bytes show no sign of a write."""
         is_blank = not any(rest[: self.head_bytes])
         return is_blank and place.position >= self.wanted.synced_position and self._later(place) is None
 
@@ -270,7 +270,7 @@ def first_place(log: Log, start: int) -> tuple[int, EntryHead] | None:
 
 
 class EntryWalk(Walk):
-    """Goes through a range of a DLedger log."""
+    """Reads a range of a DLedger log."""
 
     head_bytes = HEADER_BYTES
     overlap_bytes = HEADER_BYTES - 1
@@ -411,8 +411,8 @@ def whole_record_at(log: Log, position: int) -> int | None:
 def find_whole_record(log: Log, position: int) -> int | None:
     """The first place from `position` on in its file where a chain of whole records begins.
 
-    A message may hold the bytes of a record as its body; only one that knew its own position before it was
-    sent passes for a record here, and it takes several of them to pass for a chain.
+    A message body may contain the bytes of a record. Such bytes count as a record only if they hold their own
+    position, which a sender cannot know in advance, and only several of them in a row count as a chain.
     """
     end = log.data.file_end(position)
     while position < end:
@@ -453,7 +453,7 @@ def _begins_chain(log: Log, position: int) -> bool:
 
 
 class RecordWalk(Walk):
-    """Goes through a range of a plain commit log."""
+    """Reads a range of a plain commit log."""
 
     head_bytes = 8
     overlap_bytes = RECORD_BYTES_MAX

@@ -2,7 +2,7 @@
 decompression of bodies. Pure.
 
 `slices` makes a column of byte ranges of one buffer; `born_hosts` and `offset_ids` write hosts and message
-ids as text; `find_properties` splits the properties of all records at once (NAME 0x01 VALUE 0x02 …). Its
+ids as text; `find_properties` splits the properties of all records in one pass (NAME 0x01 VALUE 0x02 …). Its
 rules are those of `commitlog.record`: pieces with an empty name or value are dropped, of several values of
 one name the last one counts, and bytes that are not UTF-8 become replacement characters.
 
@@ -130,7 +130,7 @@ class Properties:
 
 
 def find_properties(records: Records) -> Properties:
-    """Take the properties of all records apart."""
+    """Split the properties of all records."""
     from pyarrow import compute as pc  # see arrow_rows
 
     count = len(records)

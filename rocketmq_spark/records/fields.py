@@ -1,4 +1,4 @@
-"""The fields of many records at once, as numpy arrays. Pure. The layout is that of
+"""The fields of many records as numpy arrays. Pure. The layout is that of
 `remoting.record_layout`.
 
 `find_records` parses the answer of a pull: records back to back, each of its own length. Only the step from
@@ -40,7 +40,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 RUN_MIN: Final = 64
-"""A look at so many records at once costs about as much as a walk over the half of them."""
+"""To check so many records with numpy costs about as much as to walk over half of them."""
 
 
 def _dtype_of(fields: Sequence[Field]) -> np.dtype[np.void]:
@@ -96,7 +96,7 @@ class Records:
 
 
 def find_records(data: bytes) -> Records:
-    """Take apart what a pull answered. Raises CorruptDataError."""
+    """The records of a pull's answer. Raises CorruptDataError."""
     starts = _starts(data)
     raw = np.frombuffer(data, np.uint8)
     ends = np.append(starts[1:], len(data))[: len(starts)]

@@ -1,5 +1,8 @@
-"""Writes one partition, in a task of a batch write or a microbatch: collects its messages in requests and
-sends them, either in numbered streams (exactly once) or to queues (at least once).
+"""Writes one partition: what a task does in a batch write or in a micro-batch of a stream.
+
+The task encodes rows as messages, collects messages in requests and sends the requests. With exactly-once
+delivery the rows of one topic and one broker are a numbered stream; with at-least-once delivery each request
+goes to one queue.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,19 +31,19 @@ from rocketmq_spark.sink.rows import OutRow, RowError, RowReader
 
 @dataclass(frozen=True, slots=True)
 class TaskPlace:
-    """Who writes: the writer, its batch of rows, and the partition of it."""
+    """What identifies a task to the brokers: the writer id, the batch id and the partition number."""
 
     writer_id: str
     batch_id: int
     partition: int
 
     def writer_of(self, placement: Placement) -> str:
-        """The writer of one topic's rows, as brokers know it."""
+        """The writer id for the rows of one topic, as it is sent to brokers."""
         return f"{self.writer_id}.{placement.suffix}"
 
 
 class Written(NamedTuple):
-    """What a partition has written as one numbered stream."""
+    """A numbered stream that a partition wrote. `rows`: its length; `digest`: the digest of all rows."""
 
     broker_name: str
     writer_id: str
@@ -49,20 +52,20 @@ class Written(NamedTuple):
 
 
 class Delivering(Protocol):
-    """A way to deliver."""
+    """Delivery of the rows of one partition: exactly once or at least once."""
 
     def add(self, placement: Placement, queue: MessageQueue, row: OutRow) -> None: ...
 
     def finish(self) -> None:
-        """Send what is gathered."""
+        """Hand all collected messages to the sender."""
 
     def written(self) -> Iterator[Written]:
-        """What was sent with numbers."""
+        """The numbered streams that were sent; none with at-least-once delivery."""
 
 
 @dataclass(slots=True)
 class _Gathered:
-    """Encoded messages that go in one request."""
+    """Encoded messages of the next request."""
 
     messages: list[bytes] = field(default_factory=list)
     size_bytes: int = 0
@@ -86,8 +89,10 @@ class _Gathered:
 
 @dataclass(slots=True)
 class _Stream:
-    """The rows that go to one topic at one broker: how many were sent, the digest of these, and the digest of
-    all there are.
+    """The rows of this partition for one topic at one broker.
+
+    `sent` rows were handed to the sender, `sent_digest` is their rolling digest; `digest` also includes the
+    rows in `gathered`.
     """
 
     writer_id: str
@@ -98,7 +103,9 @@ class _Stream:
 
 
 class SequencedDelivering:
-    """Exactly once: the rows that go to one broker are one stream, in their order, with a number each."""
+    """Exactly once: the rows for one topic at one broker are one stream. Each row has a number in it, from 0
+    in every batch, so that the broker recognises a row that is sent again.
+    """
 
     def __init__(self, sender: Sender, options: SinkOptions, place: TaskPlace) -> None:
         self._sender = sender
@@ -117,6 +124,7 @@ class SequencedDelivering:
         if not stream.gathered.has_room(len(message), self._options.batch_bytes):
             self._send(name)
         elif self._gathered_bytes + len(message) > self._options.window_bytes:
+            # Memory bound: a task with many topics has a request under construction for each of them.
             self.finish()
         stream.gathered.add(message, row.row)
         self._gathered_bytes += len(message)
@@ -139,10 +147,13 @@ class SequencedDelivering:
             return
         topic, broker_name = name
         task = self._place
+        # `sent` and `sent_digest` describe the rows before this request. The broker compares both with its
+        # log: so it drops rows that it has, and refuses a request that leaves a gap or follows other rows.
         place = WriterPlace(stream.writer_id, task.partition, task.batch_id, stream.sent, stream.sent_digest)
         command = sequenced_command(
             self._options.producer_group, topic, broker_name, place, gathered.messages, now_ms()
         )
+        # A request keeps its number: if no acknowledgement comes, the sender sends the same request again.
         stream.sent += count
         stream.sent_digest = stream.digest
         self._gathered_bytes -= gathered.size_bytes
@@ -152,9 +163,9 @@ class SequencedDelivering:
 
 
 class PlainDelivering:
-    """At least once: a batch for each queue; a delayed message is sent alone, since a batch cannot be
-    delayed. One request to a queue waits for the one before it, so that rows keep their order; delayed ones
-    come by their times.
+    """At least once: each request is a batch of messages for one queue. A delayed message is sent alone,
+    because RocketMQ cannot delay a batch. A request to a queue waits for the acknowledgement of the one
+    before it, so that rows keep their order; delayed messages are delivered in the order of their times.
     """
 
     def __init__(self, sender: Sender, options: SinkOptions, partition: int) -> None:
@@ -208,8 +219,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class SinkCommit(WriterCommitMessage):
-    """What a task has written. `repeats`: rows that an earlier try of it had written already; `retries`: how
-    often it had to send again; `written`: what the log has now, where rows are numbered.
+    """The commit message of a task. `rows`: acknowledged rows. `repeats`: those of them that an earlier
+    attempt had written already. `retries`: how often the task had to send again. `written`: its numbered
+    streams.
     """
 
     place: TaskPlace
@@ -220,10 +232,10 @@ class SinkCommit(WriterCommitMessage):
 
 
 def write_partition(plan: SinkPlan, place: TaskPlace, batches: "Iterable[RecordBatch]") -> SinkCommit:
-    """Returns when every row is acknowledged.
+    """Write all rows of a partition. Returns after every row is acknowledged.
 
     Raises:
-        RowError: a row cannot be a message, or go where it names. TopicNotFoundError.
+        RowError: a row cannot be a message, or names a queue that does not exist. TopicNotFoundError.
         ClusterUnavailableError, RequestRefusedError, DeliveryError: as of `client.sending`.
     """
     options = plan.options
@@ -241,6 +253,7 @@ def write_partition(plan: SinkPlan, place: TaskPlace, batches: "Iterable[RecordB
         for batch in batches:
             _write_batch(plan, place.partition, reader, batch, placements, delivering)
         delivering.finish()
+        # Spark commits the batch when all its tasks have returned, so nothing may be unacknowledged then.
         sender.flush()
         brokers = sender.brokers.values()
         return SinkCommit(

@@ -36,7 +36,7 @@ BATCH_HINTS: Final = HINTS | {
 
 
 class Delivery(enum.Enum):
-    """How often a row may be in the topic. AUTO: exactly once where every broker can, else at least once."""
+    """Delivery guarantee. AUTO: exactly once if every broker supports it, else at least once."""
 
     AT_LEAST_ONCE = "at-least-once"
     EXACTLY_ONCE = "exactly-once"

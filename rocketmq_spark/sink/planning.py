@@ -1,9 +1,10 @@
 """What the driver decides before a write begins: the queues, how rows are assigned to them, and whether rows
 can be written exactly once.
 
-A retried task must assign each row to the same queue again. A row with keys goes to the queue of their
-CRC-32, so equal keys keep their order; one without keys goes by its number in its partition, RUN rows to each
-queue in turn. The list of queues is fixed when the write begins.
+A repeated task must assign each row to the same queue again, so the assignment depends only on the row, its
+number and the list of queues. A row with keys is sent to the queue that the CRC-32 of the keys selects, so
+rows with equal keys keep their order; rows without keys go to the queues in turn, RUN rows to each. The list
+of queues is read once, when the write begins.
 """
 
 import hashlib
@@ -24,7 +25,7 @@ from rocketmq_spark.sink.options import Delivery, SinkOptions
 from rocketmq_spark.sink.rows import Columns
 
 RUN: Final = 64
-"""Rows without keys that go to one queue before the next one's turn."""
+"""So many successive rows without keys are sent to one queue, then the next queue follows."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,10 @@ class Placement:
 
     @property
     def suffix(self) -> str:
-        """What distinguishes a writer's sequences: of two topics, and of two lists of queues that spread rows
-        over brokers in two ways. A row that is sent to another broker when its task is tried again may then
-        come twice; with one sequence it could be dropped as another one's repeat.
+        """A hash that is part of the writer id: each topic has its own sequence, and so has each list of
+        queues over several brokers. If the list changes between two attempts, a row may be sent to another
+        broker and be stored twice; with one sequence for both lists the broker could drop it as a repeat of
+        another row.
         """
         brokers = {queue.broker_name for queue in self.queues}
         text = self.topic if len(brokers) == 1 else f"{self.topic} {' '.join(map(str, self.queues))}"
@@ -79,11 +81,11 @@ def _no_such_queue(placement: Placement, broker_name: str | None, queue_id: int 
 
 
 SEQUENCED_SENDS: Final = "sequencedSends"
-"""The figure of a broker's runtime info for support of writers' numbers."""
+"""Key in the runtime info of a broker that supports exactly-once writes."""
 
 JAVA: Final = "java."
-"""RocketMQ 4.9 answers with an exception of its own while it has just started: this shows only that
-it is no LedgerMQ.
+"""A RocketMQ 4.9 broker that has just started answers with a Java exception. The client learns from it only
+that the broker is not LedgerMQ.
 """
 
 logger = logging.getLogger(__name__)
@@ -91,7 +93,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """Goes to every task. `placement`: None when a column names the topics."""
+    """What the driver sends to every task. `placement`: None when a column names the topics."""
 
     options: SinkOptions
     columns: Columns
@@ -133,9 +135,10 @@ def make_plan(cluster: Cluster, options: SinkOptions, columns: Columns) -> SinkP
 
 
 def is_sequenced(cluster: Cluster, delivery: Delivery, broker_names: Iterable[str]) -> bool:
-    """Whether to write exactly once. Only a definite no of a broker is one.
+    """Whether to write exactly once: if every broker reports that it supports it. A broker that does not
+    answer raises an error instead: it must not turn exactly-once delivery of `auto` into at-least-once.
 
-    Raises: DeliveryError when it was requested and is not possible; the errors of `runtime_info`.
+    Raises: DeliveryError for delivery=exactly-once at a broker without support; the errors of `runtime_info`.
     """
     if delivery is Delivery.AT_LEAST_ONCE:
         return False
@@ -146,17 +149,19 @@ def is_sequenced(cluster: Cluster, delivery: Delivery, broker_names: Iterable[st
         text = f"broker {name} ({info.get('brokerVersionDesc', 'of an unknown version')})"
         if delivery is Delivery.EXACTLY_ONCE:
             raise DeliveryError(
-                f"delivery=exactly-once is not possible: {text} does not keep the writers' numbers that it "
-                f"rests on, as LedgerMQ does. delivery=at-least-once works with every broker; delivery=auto "
-                f"falls back to it by itself"
+                f"delivery=exactly-once is not possible: {text} does not keep the row numbers of "
+                f"writers, as LedgerMQ does. delivery=at-least-once works with every broker; delivery=auto "
+                f"falls back to at-least-once"
             )
-        logger.warning("rows are written at least once: %s does not keep writers' numbers", text)
+        logger.warning("rows are written at least once: %s does not keep row numbers of writers", text)
         return False
     return True
 
 
 def runtime_info(cluster: Cluster, broker_name: str) -> dict[str, str]:
-    """The leader's figures. Raises ClusterUnavailableError, and RequestRefusedError of any odd answer."""
+    """The runtime info of the leader. Raises ClusterUnavailableError, and RequestRefusedError for an
+    unexpected answer.
+    """
     answer = cluster.invoke_leader(broker_name, lambda: RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
     what = f"the figures of broker {broker_name}"
     if answer.code == ResponseCode.SYSTEM_ERROR and (answer.remark or "").startswith(JAVA):

@@ -52,7 +52,7 @@ class Columns:
 
 
 def read_columns(schema: StructType, topic: str | None) -> Columns:
-    """Raises OptionError that names what is unknown, doubled, missing or of a wrong type."""
+    """Raises OptionError that names a column that is unknown, repeated, missing or of a wrong type."""
     by_lower = {name.lower(): name for name in _KINDS}
     names = []
     for column in schema.fields:
@@ -106,7 +106,9 @@ NOT_COPIED: Final = frozenset(
         *("MIN_OFFSET", "MAX_OFFSET", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "INNER_NUM"),
     }
 )
-"""Properties about the history of one message: in another message they would be wrong, or delay it."""
+"""Properties that describe the history of one message. In a copy they would be wrong, or would delay the
+copy.
+"""
 _KEY_BYTES: Final = 10
 
 
@@ -129,8 +131,8 @@ class OutRow(NamedTuple):
 
 
 class RowReader:
-    """Reads one partition's batches. `origin` names what writes, so that a row tried again has the same
-    unique key.
+    """Reads the Arrow batches of one partition. `origin` is the same for every attempt of a write, so that a
+    row that is sent again has the same UNIQ_KEY.
     """
 
     def __init__(self, columns: Columns, partition: int, origin: str) -> None:

@@ -1,9 +1,10 @@
-"""The writers that Spark calls: in its workers for each partition, and at the driver to begin and end a
-write.
+"""The writers that Spark calls: `write` in a task for each partition, `commit` and `abort` at the driver.
 
-When all rows of a batch are acknowledged, the driver asks each broker whether it holds exactly these rows of
-the batch, and reports writers that are done. Only this finds rows of an earlier try that no task of this one
-has repeated, because there are fewer partitions now, or fewer rows in one.
+Commit protocol: a task returns its commit message after all its rows are acknowledged, which means that they
+are committed in the log and visible to consumers. So the commit of the batch does not publish rows: it checks
+them. The driver asks each broker whether its log holds exactly the rows of this batch, and reports writers
+that have finished. Only this check finds rows of a failed attempt that the successful one did not send again,
+because it had fewer partitions, or fewer rows in a partition.
 """
 
 import logging
@@ -38,8 +39,8 @@ from rocketmq_spark.sink.planning import SinkPlan, make_plan
 from rocketmq_spark.sink.rows import read_columns
 
 DOUBTS_S: Final = 4.0
-"""How long a leader is asked again that holds other rows: one that is cut off from its group lacks the last
-ones for the seconds that it takes to notice.
+"""How long the check is repeated after a leader reported a difference, in seconds. An old leader that is cut
+off from its group lacks the last rows, and answers until it notices that it has lost its leadership.
 """
 
 logger = logging.getLogger(__name__)
@@ -48,10 +49,12 @@ _Writers = dict[str, dict[int, tuple[int, bytes]]]
 
 
 def end_batch(plan: SinkPlan, commits: Sequence[SinkCommit], *, is_over: bool) -> None:
-    """After a batch, or with `is_over` after all that these writers write.
+    """Check the rows of a batch at each broker; with `is_over` also report that its writers have finished, so
+    that brokers can free their numbers.
 
     Raises:
-        DeliveryError: a broker holds other rows of the batch. ClusterUnavailableError, RequestRefusedError.
+        DeliveryError: the log of a broker holds other rows of the batch than the tasks reported.
+        ClusterUnavailableError, RequestRefusedError.
     """
     options = plan.options
     if not (plan.is_sequenced and commits and (options.check_repeats or is_over)):
@@ -65,7 +68,11 @@ def end_batch(plan: SinkPlan, commits: Sequence[SinkCommit], *, is_over: bool) -
 
 
 def by_broker(plan: SinkPlan, commits: Sequence[SinkCommit]) -> dict[str, _Writers]:
-    """What each broker must hold; nothing is an answer, too, of one that rows may go to."""
+    """The rows that each broker must hold, by writer and partition.
+
+    A broker with queues of the topic is asked also if no row was sent to it now: a failed attempt may have
+    sent rows to it.
+    """
     found: dict[str, _Writers] = {}
     if plan.placement is not None:
         writer_id = commits[0].place.writer_of(plan.placement)
@@ -98,8 +105,8 @@ def _end_at(cluster: Cluster, broker_name: str, end: BatchEnd) -> None:
         raise RequestRefusedError(
             f"the end of batch {end.batch_id} at {broker_name}", answer.code, answer.remark
         )
-    # Everything is stored; only the report that the writers are done has failed.
-    logger.warning("broker %s keeps the writers of a batch that is over: %s", broker_name, answer.remark)
+    # All rows are stored and checked; only the report that the writers have finished has failed.
+    logger.warning("broker %s did not free the writers of a finished write: %s", broker_name, answer.remark)
 
 
 if TYPE_CHECKING:
@@ -107,8 +114,9 @@ if TYPE_CHECKING:
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
-"""What Spark passes to each task of a stream: the id that stays the same as long as the checkpoint does, and
-the microbatch.
+"""Local properties that Spark gives to each task of a stream: the query id, which is in the checkpoint and
+stays the same after a restart, and the number of the micro-batch. So a repeated batch has the same writer and
+number.
 """
 
 
@@ -125,7 +133,9 @@ def make_stream_writer(
 
 
 class RocketmqWriter(DataSourceArrowWriter):
-    """Appends a DataFrame to topics. Made once at the driver, so that all tries of all tasks share its id."""
+    """Appends a DataFrame to topics. Made once at the driver, so that all attempts of all tasks share one
+    writer id: brokers recognise the rows of a repeated task by it.
+    """
 
     def __init__(self, plan: SinkPlan) -> None:
         self._is_one_off = plan.options.writer_id is None
@@ -139,13 +149,13 @@ class RocketmqWriter(DataSourceArrowWriter):
         return write_partition(self.plan, place, iterator)
 
     def commit(self, messages: "list[WriterCommitMessage | None]") -> None:
-        """The writer ends with the write, unless its user may run it again."""
+        """Without the option writerId no later write has this writer id, so brokers can free its numbers."""
         done = _commits("the write", messages)
         end_batch(self.plan, done, is_over=self._is_one_off)
 
     def abort(self, messages: "list[WriterCommitMessage | None]") -> None:
-        """What was sent stays in the topics: a broker cannot remove it."""
-        logger.warning("a write failed; rows of it are in the topics")
+        """Rows that were sent stay in the topics: a broker cannot remove them."""
+        logger.warning("a write failed; some of its rows may be in the topics")
 
 
 class RocketmqStreamWriter(DataSourceStreamArrowWriter):
@@ -166,8 +176,10 @@ class RocketmqStreamWriter(DataSourceStreamArrowWriter):
         end_batch(self.plan, done, is_over=False)
 
     def abort(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803
-        """What was sent stays in the topics, and is known when the batch is written again."""
-        logger.warning("batch %d failed; rows of it are in the topics", batchId)
+        """Rows that were sent stay in the topics. With exactly-once delivery brokers drop them when the batch
+        is written again.
+        """
+        logger.warning("batch %d failed; some of its rows may be in the topics", batchId)
 
 
 def _plan(options: Mapping[str, str], schema: StructType, overwrite: bool, *, is_stream: bool) -> SinkPlan:
@@ -190,7 +202,7 @@ def _task() -> TaskContext:
 def _commits(what: str, messages: "list[WriterCommitMessage | None]") -> list[SinkCommit]:
     done = [message for message in messages if isinstance(message, SinkCommit)]
     logger.info(
-        "%s: %d rows, %d of them written before, %d sendings repeated",
+        "%s: %d rows, %d of them written by an earlier attempt, %d requests sent again",
         what,
         sum(one.rows for one in done),
         sum(one.repeats for one in done),

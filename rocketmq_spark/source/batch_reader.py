@@ -1,7 +1,7 @@
-"""Topics as a table: what a batch query reads, and which of its filters reduce that.
+"""The batch source: plans the ranges of a batch query, and pushes its filters down.
 
-Filters that hold for every row which is read are not handed back to Spark: its EXPLAIN names them as pushed
-down. Spark applies all others again, so for these the reader must only not leave out a row that they accept.
+Filters that the source applies completely are not returned to Spark: EXPLAIN lists them under PushedFilters.
+Spark applies all others again, so for these the source may read too many rows, but never too few.
 """
 
 import operator
@@ -70,7 +70,7 @@ class QueueCheck:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """What the filters of a query demand together; None is no demand. Bounds are included.
+    """The conditions of all filters of a query together; None is no condition. Bounds are inclusive.
 
     times are store times in milliseconds. tags: only messages with one of these.
     """
@@ -88,7 +88,7 @@ class Constraints:
 
 
 def constrain(filters: Iterable[Filter]) -> Constraints:
-    """What these filters, all of them to hold, demand; those that save no reading are passed over."""
+    """The conditions of these filters, combined with AND; those that do not reduce reading are ignored."""
     found = Constraints()
     for item in filters:
         found = _narrowed(found, item)
@@ -96,7 +96,9 @@ def constrain(filters: Iterable[Filter]) -> Constraints:
 
 
 def left_over(filters: Iterable[Filter]) -> list[Filter]:
-    """Those of the filters that a row may still fail which fits what `constrain` demands."""
+    """The filters that Spark must apply again, because the result of `constrain` may contain rows that fail
+    them.
+    """
     return [item for item in filters if not _is_kept_wholly(item)]
 
 
@@ -134,7 +136,7 @@ def _narrowed(found: Constraints, item: Filter) -> Constraints:
             offset_max=_tighter(min, found.offset_max, high),
         )
     if column == "storeTimestamp" and all(isinstance(one, datetime) and one.tzinfo for one in values):
-        # What a timestamp without a zone means would depend on the session.
+        # A timestamp without a zone depends on the time zone of the session, which is unknown here.
         low, high = _range(kind, [(one - _EPOCH) // _MILLISECOND for one in values])
         return replace(
             found,
@@ -145,7 +147,7 @@ def _narrowed(found: Constraints, item: Filter) -> Constraints:
 
 
 def _range(kind: type[Filter], values: Sequence[int]) -> tuple[int | None, int | None]:
-    """The least and the greatest number that may pass, a bound itself included."""
+    """The least and the greatest number that may pass, both inclusive."""
     if not values:
         return 0, -1  # an IN without values: nothing passes
     low = None if kind in (LessThan, LessThanOrEqual) else min(values)
@@ -170,13 +172,14 @@ class RocketmqReader(DataSourceReader):
         self._task = range_task(self._options.common, schema, self._options.common.tags)
 
     def partitions(self) -> list[InputPartition]:
-        """The parts, by what the cluster holds now. Raises RocketmqSparkError."""
+        """Plan the parts of the query. Raises RocketmqSparkError."""
         common = self._options.common
         connection = common.connection
         if self._task.format.tags == frozenset():
             return []
         with Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s) as cluster:
             queues = find_queues(cluster, common.subscription)
+            # One snapshot of the bounds: all tasks, and repeated ones, read up to the same ends.
             found = bounds(cluster, queues)
             start = resolve(cluster, common.start, found, common.missing, common.group)
             end = resolve(cluster, self._options.end, found, Missing.LATEST, common.group)
@@ -194,7 +197,10 @@ class RocketmqReader(DataSourceReader):
         return read(self._task, partition)
 
     def _require_kept(self, start: Offsets, end: Offsets, found: Mapping[MessageQueue, QueueBounds]) -> None:
-        """Offsets that were given as numbers may lie outside of what the queues hold."""
+        """Cut the ranges to the messages that the queues hold: offsets in an option may be outside.
+
+        Raises DataLossError with failOnDataLoss.
+        """
         problems = []
         for queue, ends in found.items():
             outside = _outside(QueueRange(queue, start[queue], end[queue]), ends)
@@ -207,7 +213,7 @@ class RocketmqReader(DataSourceReader):
             end[queue] = min(end[queue], ends.max_offset)
         if problems and self._options.common.fail_on_data_loss:
             raise DataLossError(
-                f"{named(problems)}. With failOnDataLoss=false the query reads only what there is."
+                f"{named(problems)}. With failOnDataLoss=false the query reads only the messages that exist."
             )
 
     def _narrowed(self, cluster: Cluster, wanted: QueueRange, ends: QueueBounds) -> QueueRange:
@@ -219,7 +225,7 @@ class RocketmqReader(DataSourceReader):
             start = max(start, limits.offset_min)
         if limits.offset_max is not None:
             stop = min(stop, limits.offset_max + 1)
-        # Store times may go back a little where the leader changed: what is near a bound is read.
+        # Store times may go back a little after a failover, so messages near a bound are read too.
         if limits.time_ms_min is not None and start < stop:
             start = max(start, offset_at(cluster, queue, max(0, limits.time_ms_min - skew_ms), ends, group))
         if limits.time_ms_max is not None and start < stop:
@@ -228,12 +234,12 @@ class RocketmqReader(DataSourceReader):
 
 
 class RocketmqPushdownReader(RocketmqReader):
-    """The same, with filters pushed down by Spark. Spark keeps what it reads then for all queries of one
-    `load()`, so it is made where the options say that there is one.
+    """A batch reader with filter pushdown. Spark uses one plan for all queries of a `load()`, so this reader
+    is used only if the option pushFilters is true: then a `load()` has one query.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Read less by these; those that hold for every row that is read need not come back to Spark."""
+        """Reduce the reading by these filters. Returns those that Spark must apply again."""
         self._constraints = constrain(filters)
         tags, own = self._constraints.tags, self._options.common.tags
         if tags is not None:
@@ -249,7 +255,7 @@ def make_reader(options: Mapping[str, str], schema: StructType) -> RocketmqReade
 
 
 def _outside(wanted: QueueRange, ends: QueueBounds) -> list[QueueRange]:
-    """The parts of the range that lie before or behind what the queue holds."""
+    """The parts of the range before the first or after the last message of the queue."""
     before = QueueRange(wanted.queue, wanted.start, min(wanted.stop, ends.min_offset))
     behind = QueueRange(wanted.queue, max(wanted.start, ends.max_offset), wanted.stop)
     return [part for part in (before, behind) if len(part)]

@@ -1,10 +1,10 @@
-"""What a stream has lost: messages deleted by retention before they were read, the end of a queue, whole
-queues.
+"""Detection of data loss in a stream: messages deleted by retention before they were read, queues that end
+before the stream's offset, and removed queues.
 
-A queue is removed when its topic was deleted or was given fewer queues. That no name server lists it proves
-nothing: a name server that has just started lists too few, and so does one whose broker is away. So the
-leader that is registered now for the queue's broker is asked. It proves the removal by refusing to serve the
-queue for a while, because a node that has just been started or elected may lack some of its topics for a
+A queue is removed when its topic is deleted or gets fewer queues. A missing entry at the name servers does
+not prove it: a name server that has just started, or whose broker is unreachable, lists too few queues. So
+the leader that is registered for the queue's broker is asked, and the queue counts as removed when the leader
+refuses to serve it for DENIED_S: a node that has just been started or elected may lack some topics for a
 moment.
 """
 
@@ -36,22 +36,22 @@ from rocketmq_spark.errors import (
 from rocketmq_spark.source.offsets import Offsets
 
 CLOCKS_MS: Final = 60_000
-"""How far the clocks of driver and brokers may differ where a store time decides about a place."""
+"""Allowed difference between the clocks of driver and brokers, where an offset is chosen by store time."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Behind:
-    """A queue that ends before what was read of it: since when, and the lowest end it had since."""
+    """A queue that ends before the stream's offset: since when, and its lowest end since then."""
 
     since_s: float
     end: int
 
 
 class LossDetector:
-    """Checks for losses at every trigger. `checked` has the last check: the stream's offsets, and where
-    the queues with more messages began.
+    """Checks for losses at every trigger. `checked` is the last check: the offsets of the stream, and the
+    minimum offsets of the queues with new messages.
     """
 
     def __init__(self, cluster: Cluster, fail_on_data_loss: bool, group: str = DEFAULT_GROUP) -> None:
@@ -63,10 +63,10 @@ class LossDetector:
         self.checked: tuple[Offsets, Offsets] = ({}, {})
 
     def overtaken(self, start: Offsets, ends: Offsets) -> Offsets:
-        """The beginnings of queues whose next messages retention has deleted.
+        """The minimum offsets of queues whose next messages were deleted by retention.
 
         Raises:
-            DataLossError: naming all that is lost, unless the query continues without it.
+            DataLossError: naming all lost ranges, with failOnDataLoss.
         """
         waiting = [queue for queue in sorted(ends) if start.get(queue, ends[queue]) < ends[queue]]
         kept = min_offsets(self._cluster, waiting)
@@ -78,14 +78,13 @@ class LossDetector:
         return {one.queue: one.stop for one in lost}
 
     def set_back(self, start: Offsets, ends: Offsets, waits: bool) -> Offsets:
-        """Where to go on in queues that end before what was read of them. An election may cause this
-        for a moment, but one that stays so has lost messages, or is another queue of the same name.
+        """New offsets for queues that end before the stream's offset. During an election this is normal for a
+        moment; if it lasts longer than the retry deadline, the queue has lost messages or was created again.
 
-        waits: whether to ask again here until it is clear, rather than at the next triggers.
+        waits: whether to repeat the check here for that time, instead of at the next triggers.
 
         Raises:
-            DataLossError: it stayed so for as long as requests are tried again, and the query does not go
-                on with data lost.
+            DataLossError: the queue still ends too early after the retry deadline, with failOnDataLoss.
         """
         short = self._short(start, ends)
         if waits and short:
@@ -126,7 +125,7 @@ class LossDetector:
         return short
 
     def _wait_for_ends(self, start: Offsets, short: Offsets) -> Offsets:
-        """Those that stay short, after one waiting time for all."""
+        """The queues that still end too early after the retry deadline, which is one for all of them."""
         backoff = Backoff("the ends of queues", self._cluster.deadline_s)
         while short := self._short(start, max_offsets(self._cluster, short)):
             try:
@@ -136,9 +135,11 @@ class LossDetector:
         return short
 
     def _place_in(self, queue: MessageQueue, end: int) -> int:
-        """The end of a queue that was cut off, the beginning of another one of its name.
+        """The end of a queue that was truncated, or the minimum offset of a queue that was created again.
 
-        This can only be decided for a queue that was seen whole: messages of another one are younger.
+        They are distinguished by the store time of the first message: if it is older than the last time this
+        process found the queue complete, the queue is the same one. Without such a time it is read from its
+        start.
         """
         kept = bounds(self._cluster, [queue])[queue]
         fine_ms = self._fine_ms.get(queue)
@@ -150,15 +151,16 @@ class LossDetector:
 
 
 POLL_INTERVAL_S: Final = 5.0
-"""Queues that were not found to be removed are not checked again before that."""
+"""Pause before queues that were not found to be removed are checked again."""
 _NO_QUEUE_CODES = (ResponseCode.SYSTEM_ERROR, ResponseCode.INVALID_PARAMETER)
 _NO_QUEUE_REMARK = "queueId["
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """deleted: queues of topics that are not there any more, to be forgotten. closed: queues that their topic
-    has no more; should it get them back, they go on with the numbers that they had, so their places count.
+    """deleted: queues of deleted topics; the stream drops their offsets. closed: queues that a topic lost
+    when its number of queues was reduced. If it gets them back, they continue with their old offsets, so the
+    stream keeps these.
     """
 
     deleted: frozenset[MessageQueue] = frozenset()
@@ -171,25 +173,25 @@ class Removed:
 
 
 class RemovalDetector:
-    """Finds out which queues were removed, of those that give a reason to ask."""
+    """Finds removed queues among those that are suspected: not listed, or with an end that is too low."""
 
     def __init__(self, cluster: Cluster, fail_on_data_loss: bool, group: str = DEFAULT_GROUP) -> None:
         self._cluster = cluster
         self._fails = fail_on_data_loss
         self._group = group
         self._closed: Offsets = {}
-        """Where they ended."""
+        """End offsets of closed queues."""
         self._asked: frozenset[MessageQueue] = frozenset()
         self._ask_again_s = 0.0
-        """Not before then, by the monotonic clock, unless there are others."""
+        """The queues in `_asked` are not checked again before this time of the monotonic clock."""
 
     def find(self, start: Offsets, suspects: Collection[MessageQueue]) -> Removed:
-        """Those of the suspects that were removed.
+        """The removed ones among the suspected queues.
 
-        start: the stream's places.
+        start: the offsets of the stream.
 
         Raises:
-            DataLossError: naming topics, queues and places, unless the query continues without them.
+            DataLossError: naming topics, queues and offsets, with failOnDataLoss.
         """
         self._closed = {queue: end for queue, end in self._closed.items() if queue in suspects}
         refused = self._refused(frozenset(suspects) - self._closed.keys())
@@ -215,7 +217,9 @@ class RemovalDetector:
         _log.warning("%s failOnDataLoss is false, so the query %s", text, then)
 
     def _refused(self, suspects: frozenset[MessageQueue]) -> dict[MessageQueue, int | None]:
-        """Those that their leaders refuse for DENIED_S; where they end, None where the topic is not there."""
+        """The queues that their leaders refuse for DENIED_S, with their end offsets; None if the topic does
+        not exist.
+        """
         now_s = time.monotonic()
         if not suspects or (suspects <= self._asked and now_s < self._ask_again_s):
             return {}
@@ -235,7 +239,9 @@ class RemovalDetector:
         return refused
 
     def _refused_now(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int | None]:
-        """Without those whose leader is not registered or does not answer."""
+        """One check. A queue whose leader is not registered or does not answer is left out: it may still
+        exist.
+        """
         found: dict[MessageQueue, int | None] = {}
         try:
             leaders = self._cluster.registered_leaders()
@@ -253,7 +259,7 @@ class RemovalDetector:
         self, broker_name: str, queues: list[MessageQueue]
     ) -> Iterator[tuple[MessageQueue, int | None]]:
         try:
-            # Only a leader answers; and a pull from there returns no message.
+            # Only a leader answers this request; and a pull at the end of a queue returns no message.
             ends = max_offsets(self._cluster, queues, deadline_s=0.0)
         except RequestRefusedError:
             ends = {}

@@ -1,4 +1,4 @@
-"""How large the messages at some place of a queue are: what limits in bytes need to know."""
+"""Estimates of message sizes from samples of a queue, for limits in bytes."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
@@ -13,7 +13,7 @@ RANGES_MAX: Final = 1_000
 """So many ranges are sampled for one limit: a stream of ten thousand queues must not read a gigabyte for it.
 """
 AT_ONCE: Final = 16
-"""So many answers are in memory at a time, each of one message at least, however large that is."""
+"""Memory bound: so many answers at a time, each with at least one message of any size."""
 DEFAULT_BYTES: Final = 1024.0
 """Assumed for a queue of which no message can be sampled."""
 

@@ -1,4 +1,4 @@
-"""Offsets of queues as JSON: what options give, and what a streaming checkpoint holds. Pure.
+"""Offsets of queues as JSON, in options and in the checkpoint of a stream. Pure.
 
     {"Orders": {"broker-a:0": 17, "broker-a:1": 4}}
 
@@ -10,8 +10,8 @@ The offsets of a stream that began at a time, or at its queues' ends, have that 
 
     {"@start": {"storeTimestamp": 1769817600000}, "Orders": {"broker-a:0": 17}}
 
-What is not a topic begins with @, which no topic's name has. Options may have it, too, where it means
-nothing.
+A key that is not a topic begins with @, which no topic name contains. Options may contain such keys too; they
+are ignored there.
 """
 
 from collections.abc import Iterable, Mapping

@@ -66,10 +66,10 @@ class Missing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where to begin or to end. Exactly one of them says so; `of_all` may be EARLIEST or LATEST.
+    """Where to begin or to end. Exactly one of the four values is set; `of_all` may be EARLIEST or LATEST.
 
     of_all: for every queue. by_queue: offsets, EARLIEST or LATEST. time_ms: the first message stored then or
-    later, of every queue. times_ms: the same by queue. option: whose words these are.
+    later, of every queue. times_ms: the same by queue. option: the option that set it.
     """
 
     option: str
@@ -83,7 +83,7 @@ class Position:
 class Subscription:
     """Which queues: of topics, of the topics that a pattern matches wholly, or these.
 
-    brokers: groups of nodes that must be there before anything is read.
+    brokers: names of brokers that must have a leader before the query begins.
     """
 
     topics: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ class Subscription:
     brokers: tuple[str, ...] = ()
 
     def covers(self, queue: MessageQueue) -> bool:
-        """Whether it may mean this queue."""
+        """Whether this queue can belong to the subscription."""
         if self.queues:
             return queue in self.queues
         if self.pattern is not None:
@@ -102,7 +102,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What batch and stream have in common."""
+    """The options that batch and stream have in common."""
 
     connection: ConnectionOptions
     subscription: Subscription
@@ -181,7 +181,7 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
 
 
 def _hints(others: Iterable[str], hint: str) -> dict[str, str]:
-    """What to say of the options that only the other kind of query has, and of `load("Orders")`."""
+    """Hints for options of the other kind of query, and for `load("Orders")`."""
     return PATH_HINT | {name: hint for name in others if name not in COMMON_OPTIONS}
 
 
@@ -204,7 +204,7 @@ def _common(reader: OptionReader, default: int) -> SourceOptions:
 
 
 def _partitions(reader: OptionReader) -> tuple[int, int | None]:
-    """The least and the most tasks of a query or batch; None: as many as are worth it."""
+    """The least and the most tasks of a query or batch; None: decided by the number of messages."""
     least = reader.integer("minPartitions", 0) or 0
     most = reader.integer("maxPartitions", least=1)
     if most is not None and least > most:

@@ -1,4 +1,4 @@
-"""Which offsets to read: ranges of queues, their parts for tasks, and how much one trigger of a stream reads.
+"""Planning of offsets: ranges of queues, their parts for tasks, and the limits of one trigger of a stream.
 Pure: the caller passes the time.
 """
 
@@ -18,7 +18,7 @@ SPLIT_MIN: Final = 1
 def ranges_between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> list[QueueRange]:
     """The ranges between two offsets, sorted by queue, without empty ones.
 
-    A queue that only `end` knows is new: the batch that finds it notes where it begins and reads nothing.
+    A queue that is only in `end` is new: this batch records its first offset, and does not read it.
     """
     ranges = (QueueRange(queue, start[queue], end[queue]) for queue in sorted(end) if queue in start)
     return [wanted for wanted in ranges if len(wanted)]
@@ -51,22 +51,22 @@ def cut(wanted: QueueRange, count: int) -> list[QueueRange]:
 
 
 def without_lost(parts: Sequence[QueueRange], kept: Mapping[MessageQueue, int]) -> list[QueueRange]:
-    """The same number of parts, each without what is before `kept` in its queue; it may be empty then."""
+    """As many parts, each without the offsets before `kept` of its queue; a part may become empty."""
     return [
         QueueRange(part.queue, min(max(part.start, kept[part.queue]), part.stop), part.stop) for part in parts
     ]
 
 
 def total_between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> int:
-    """How many messages lie between, by their numbers."""
+    """The number of offsets between `start` and `end`."""
     return sum(map(len, ranges_between(start, end)))
 
 
 def limit_offsets(start: Offsets, end: Offsets, most: int) -> Offsets:
-    """Where to end so that at most `most` messages are read, at least one if there is any.
+    """End offsets so that at most `most` messages are read, and at least one if there is any.
 
-    Every queue gets its share by the messages that wait in it. Where a share is below one, queues take turns
-    by what was read before, so that none waits for ever.
+    The limit is divided in proportion to the waiting messages of each queue. If there are more queues than
+    messages, the first queue to read is chosen by what was read before, so that every queue is read in turn.
     """
     waiting = {wanted.queue: len(wanted) for wanted in ranges_between(start, end)}
     total = sum(waiting.values())
@@ -92,14 +92,16 @@ def limit_weighted(start: Offsets, end: Offsets, weights: Mapping[MessageQueue, 
 def never_backwards(start: Offsets, end: Offsets) -> Offsets:
     """`end` with every queue of `start`, none before it.
 
-    A queue whose broker is away keeps its place, and one whose end goes down for a moment, as while a leader
-    is being elected, is treated as one without new messages.
+    A queue whose broker is unreachable keeps its offset. A queue whose end is lower for a moment, as during
+    an election, is treated as a queue without new messages.
     """
     return {queue: max(start.get(queue, 0), end.get(queue, 0)) for queue in sorted({*start, *end})}
 
 
 def _shares(waiting: Mapping[MessageQueue, int], most: int, turn: int) -> dict[MessageQueue, int]:
-    """`most` divided by what waits, one at least to each queue if it suffices; less than all that waits."""
+    """`most` divided in proportion to `waiting`, at least one for each queue if possible. `most` must be less
+    than the sum of `waiting`.
+    """
     queues = sorted(waiting)
     if most <= len(queues):
         at = turn % len(queues)
@@ -116,23 +118,25 @@ def _shares(waiting: Mapping[MessageQueue, int], most: int, turn: int) -> dict[M
 
 
 Weigh: TypeAlias = Callable[[Sequence[QueueRange]], Mapping[MessageQueue, float]]
-"""About how many bytes a message of the range has at most, by queue: from its beginning, middle and end."""
+"""Estimates the bytes of a message of each range, by queue: the largest mean of samples at its beginning,
+middle and end.
+"""
 WEIGHINGS_MAX: Final = 12
-"""Looks at the messages for one trigger; a stretch that turns out too heavy is about halved after each."""
+"""Samples for one trigger at most; a batch that is too large is cut, at most to half, after each."""
 
 
 class Admission:
-    """The limits of one query, and when it last had enough for a trigger."""
+    """The limits of one query, and the time of its last batch with messages."""
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
         self._last_trigger_ms: int | None = None
 
     def admit(self, start: Offsets, end: Offsets, now_ms: int, weigh: Weigh, may_wait: bool) -> Offsets:
-        """Where the batch that begins at `start` ends, at `end` at most.
+        """End offsets of the batch that begins at `start`, at most `end`.
 
-        may_wait: whether minOffsetsPerTrigger may make it an empty batch until maxTriggerDelay is over; a
-        query that ends with what is there now must not wait.
+        may_wait: whether minOffsetsPerTrigger may return an empty batch until maxTriggerDelay has passed; a
+        query with Trigger.AvailableNow must not wait.
         """
         if may_wait and self._is_too_little(start, end, now_ms):
             return {queue: start.get(queue, offset) for queue, offset in end.items()}
@@ -145,8 +149,8 @@ class Admission:
         return end
 
     def _light(self, start: Offsets, end: Offsets, bytes_max: int, weigh: Weigh) -> Offsets:
-        """Where about `bytes_max` end: by the messages at the beginning at first, then by those of the
-        stretch that they lead to, which may be heavier further on.
+        """End offsets of about `bytes_max`: estimated by the first messages, then by samples of the range
+        that follows from the estimate, because later messages of it may be larger.
         """
         firsts = [QueueRange(one.queue, one.start, one.start + 1) for one in ranges_between(start, end)]
         light = limit_weighted(start, end, weigh(firsts), bytes_max)
@@ -160,7 +164,7 @@ class Admission:
             count = sum(map(len, ranges))
             if count <= 1:
                 return light
-            # Large messages may be behind the new end: so never cut below half at once.
+            # The large samples may be behind the new end, so one step cuts at most to half.
             light = limit_offsets(start, light, max(int(count * bytes_max / total), count // 2))
         return limit_weighted(start, light, weights, bytes_max)
 

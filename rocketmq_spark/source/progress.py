@@ -1,6 +1,6 @@
-"""How far a streaming query is behind, from the progress that Spark reports. Pure.
+"""Consumer lag of a streaming query, from the progress that Spark reports. Pure.
 
-Of every source Spark reports `endOffset`, where the last batch ended, and `latestOffset`, where the queues
+For every source Spark reports `endOffset`, where the last batch ended, and `latestOffset`, where the queues
 ended at the last check. The difference is the lag.
 """
 

@@ -1,4 +1,5 @@
-"""What a task does with its partition: pulls ranges of queues, makes Arrow batches. Runs in Spark's workers.
+"""The work of a task of the source: pulls ranges of queues and makes Arrow batches. Runs in Python workers of
+Spark.
 
 The offsets of each answer are checked, because a node could have left out a message. A node that numbers
 messages without a gap and reports exactly what it keeps (LedgerMQ) may still have offsets that no message
@@ -56,7 +57,7 @@ def require_continuous(
 
 
 def gaps(wanted: QueueRange, offsets: Ints) -> list[QueueRange]:
-    """The stretches of the range that are not in `offsets`. Pure. Raises CorruptDataError."""
+    """The parts of the range that are not in `offsets`. Pure. Raises CorruptDataError."""
     borders = np.concatenate(([wanted.start - 1], offsets, [wanted.stop]))
     steps = np.diff(borders)
     if bool((steps < 1).any()):
@@ -74,25 +75,25 @@ def _require_empty(cluster: Cluster, gap: QueueRange, group: str) -> None:
         result = pull(cluster, queue, at, min(gap.stop - at, COUNT_MAX), group=group)
         first = result.first_offset
         if first is not None and first < gap.stop:
-            raise CorruptDataError(f"{queue}: an answer passed over offset {first}, which has a message")
+            raise CorruptDataError(f"{queue}: an answer left out offset {first}, which has a message")
         if result.status is not PullStatus.NO_MATCH or result.next_offset <= at:
-            return  # retention has come so far meanwhile
+            return  # retention has deleted this part meanwhile
         at = result.next_offset
 
 
 BATCH_BYTES: Final = 1 << 20
-"""So many bytes of records become one Arrow batch: what a task holds is a few times this. It is what the
-caches of a processor hold; much smaller batches cost Spark more than their rows do.
+"""Bytes of records that become one Arrow batch. The memory of a task is a few times this. The size fits the
+caches of a processor; much smaller batches cost Spark more than their rows.
 """
 _BATCHES_KEPT: Final = 3
-"""Spark still uses a batch, and the one before it, while the next one is made."""
+"""Buffers for batches: Spark still uses a batch and the one before it while the next one is made."""
 _ANSWERS_KEPT: Final = 6
-"""Those of one batch, and the next that come."""
+"""Buffers for answers: those of one batch, and those received next."""
 
 
 class RangePartition(InputPartition):
-    """One part of one queue. `leader` is the node that led when the part was planned, if that is known: the
-    task uses it without a request to a name server, which may be away.
+    """One part of one queue. `leader` is the address of the leader at planning, if known: the task tries it
+    first, without a request to a name server, which may be unreachable.
     """
 
     def __init__(self, wanted: QueueRange, leader: str | None = None) -> None:
@@ -110,7 +111,9 @@ class RangeTask:
     format: RowFormat
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a part, in the queue's order. A plan without parts gets one that Spark made up."""
+        """The rows of a part, in the order of the queue. For a plan without parts Spark calls this with a
+        part of its own.
+        """
         if not isinstance(partition, RangePartition):
             return
         wanted, connection = partition.wanted, self.connection
@@ -121,7 +124,7 @@ class RangeTask:
             answers = RangeReader(cluster, wanted, self.settings, BufferPool(_ANSWERS_KEPT)).answers()
             for pulled in gathered(answers, BATCH_BYTES):
                 yield from self._batches(cluster, wanted, pulled, memory)
-                del pulled  # the next answers come into its memory
+                del pulled  # releases its buffers for the next answers
 
     def _batches(
         self, cluster: Cluster, wanted: QueueRange, pulled: "Gathered", memory: BufferPool
@@ -137,7 +140,7 @@ def range_task(options: SourceOptions, schema: StructType, tags: frozenset[str] 
     """The task of a query that reads these columns, only of messages with one of the tags.
 
     Raises:
-        OptionError: the schema has a column that there is not.
+        OptionError: the schema has a column that does not exist.
     """
     check_schema(schema)
     settings = ReadSettings(tags_expression(tags), options.group, options.fail_on_data_loss)
@@ -188,16 +191,16 @@ def _joined(answers: list[Pulled]) -> Gathered:
 
 TASKS_MAX: Final = 200
 TASK_MESSAGES: Final = 5_000
-"""Unless an option says how many tasks there are at most: so many, or one for so many messages if that is
-more. So only small parts share a task.
+"""Without the option maxPartitions there are at most TASKS_MAX tasks, or one for TASK_MESSAGES messages if
+that is more. So only small parts share a task.
 """
 PART_MESSAGES: Final = 100
-"""To begin with a part costs about what so many messages cost: a connection and a pull."""
+"""The start of a part, a connection and a pull, costs about as much as so many messages."""
 MERGED_ROWS: Final = 1_000
 MERGED_BYTES: Final = 1 << 20
-"""Batches that follow each other become one of about so much. A larger one stays as it is, without a copy."""
+"""Successive small batches are joined to about this size. A larger one is passed on without a copy."""
 HELD_MAX: Final = 64
-"""So many become one at most: each of them holds the blocks of memory that its part was read into."""
+"""Memory bound: at most so many batches are joined, since each holds the buffers of its part."""
 
 
 class JoinedPartition(InputPartition):

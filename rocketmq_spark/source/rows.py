@@ -115,7 +115,8 @@ def offsets_of(columns: dict[str, pa.Array]) -> Ints:
 
 
 INFLATED_BATCH_BYTES: Final = 8 << 20
-"""A batch ends where its inflated bodies exceed this: what is pulled small may become large."""
+"""Memory bound: a batch ends where its decompressed bodies exceed this, since small answers may become large.
+"""
 _TIME_MS_MIN: Final = -62_135_596_800_000
 _TIME_MS_MAX: Final = 253_402_300_799_999
 """The years 1 to 9999, which are all that a timestamp can hold; producers may send anything."""
@@ -124,7 +125,7 @@ _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True, slots=True)
 class RowFormat:
-    """What rows a query wants.
+    """The rows that a query reads.
 
     schema: its columns as Spark expects them, a choice of those of the format `rocketmq`.
     include_headers: whether `properties` is filled. decompress: whether bodies come as their producer made
@@ -197,7 +198,7 @@ class RowFormat:
 
 @dataclass
 class _Rows:
-    """The columns of some records, each made when it is used."""
+    """The columns of some records. Each column is made at its first use."""
 
     format: RowFormat
     queue: MessageQueue

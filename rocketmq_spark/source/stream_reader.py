@@ -1,12 +1,13 @@
-"""Topics as a stream: what a streaming query reads.
+"""The streaming source: plans the micro-batches of a query.
 
-Spark keeps one reader for the life of a query in a process beside the driver; it says where batches end. The
-parts of a batch are read by the workers as those of a batch query.
+Spark keeps one reader per query, in a Python process beside the driver. The reader determines the end offsets
+of each batch; tasks read the parts of a batch as those of a batch query.
 
-A queue that turns up while the query runs, of a new broker, a new topic that the pattern matches or a topic
-that was given more queues, first enters the offsets where it begins, and is read from the next batch on. So
-does one whose place is gone: retention deleted what comes next, or the topic was created again. So every
-batch's start is in the checkpoint before it is read.
+Every batch starts at offsets that are in the checkpoint before the batch is read, so that a repeated batch
+reads the same messages. Therefore a queue that is found while the query runs (of a new broker, of a new topic
+that the pattern matches, or added to a topic) is first written to the offsets with its first offset, and is
+read from the next batch on. The same is done for a queue whose offset is not valid any more, because
+retention deleted the next messages or the topic was created again.
 """
 
 import logging
@@ -39,21 +40,22 @@ from rocketmq_spark.source.reading import group_lengths, partitions_of, range_ta
 from rocketmq_spark.source.subscription import LatestOffsets, find_queues, resolve
 
 COMMIT_DEADLINE_S = 5.0
-"""A commit for operators' eyes must not hold up the query: for the repetitions to all brokers together, and
-for the queues of a broker behind the first COMMIT_QUEUES. The rest is committed at the next trigger.
+"""Time limit of the commits to the consumer group at one trigger, since the query does not need them: for
+retries at all brokers together, and for the queues of a broker after the first COMMIT_QUEUES. The others are
+committed at the next trigger.
 """
 COMMIT_QUEUES = 512
 COMMIT_PAUSE_S = 15.0
-"""A broker that failed a commit gets no other one before that: each trigger would wait for it."""
+"""Pause after a failed commit to a broker: without it every trigger would wait for that broker."""
 JOIN_MARGIN_MS: Final = 5 * 60_000
-"""A stream that began at the ends joins a queue that was not there then so long before its start: clocks
-differ, and rather too much is read of such a queue than too little.
+"""A stream with startingOffsets=latest reads a queue that it finds later from this time before its own start:
+clocks differ, and messages of such a queue must not be missed.
 """
 _log = logging.getLogger(__name__)
 
 
 class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Says where batches begin and end. Pickled to the workers before it has talked to a cluster."""
+    """Plans batches at the driver. Spark pickles it for the tasks before it has a connection."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         """Raises OptionError."""
@@ -66,16 +68,17 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._losses: LossDetector | None = None
         self._removals: RemovalDetector | None = None
         self._passed: Offsets = {}
-        """Where queues begin whose earlier messages are known to be lost."""
+        """First offsets of queues whose earlier messages were already reported as lost."""
         self._committed: Offsets = {}
-        """What this run has committed for the group: every queue once, even one without new messages."""
+        """Offsets that this run has committed to the group: every queue once, even one without new messages.
+        """
         self._no_commit_before_s: dict[str, float] = {}
-        """By broker, after a failed commit."""
+        """By broker: no commit before this time of the monotonic clock, after a failed one."""
         self._targets: Offsets | None = None
-        """Where a query of Trigger.AvailableNow ends."""
+        """End offsets of a query with Trigger.AvailableNow; None for other triggers."""
 
     def initialOffset(self) -> OffsetJson:  # noqa: N802
-        """Where a query without a checkpoint begins. Raises RocketmqSparkError."""
+        """Start offsets of a query without a checkpoint. Raises RocketmqSparkError."""
         common = self._options.common
         cluster = self._connected()
         found = bounds(cluster, find_queues(cluster, common.subscription))
@@ -88,7 +91,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(start, _start_time_ms(common.start, now_ms))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """One of the limits, to show Spark that there is one: all of them are applied together."""
+        """One of the limits. Spark only has to know that there is one: `latestOffset` applies all of them."""
         options = self._options
         if options.offsets_max is not None:
             return ReadMaxRows(options.offsets_max)
@@ -99,15 +102,19 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note where the queues end now: the query reads up to there."""
+        """Take a snapshot of the end offsets: the query reads up to them and ends, however many messages come
+        meanwhile.
+        """
         self._targets = self._known_ends().newest()
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802
-        """Where the batch that begins at `start` ends; before it only in a queue that is not what it was.
+        """End offsets of the batch that begins at `start`. An end is lower than the start only in a queue
+        that has lost messages or was created again.
 
         Raises RocketmqSparkError.
         """
         begins, start_ms = from_json(start), start_time_ms(start)
+        # The sink has finished all batches before `start`: only now may the consumer group see these offsets.
         self._commit(begins)
         newest, deleted = self._newest(begins)
         begins = {queue: offset for queue, offset in begins.items() if queue not in deleted}
@@ -120,7 +127,9 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(found | places, start_ms)
 
     def _places(self, begins: Offsets, newest: Offsets, start_ms: int | None) -> Offsets:
-        """Where queues begin that are not read in this batch: the stream's place in them is new."""
+        """New offsets in queues that this batch does not read: set back, moved past lost messages, or just
+        found.
+        """
         losses = self._loss_detector()
         back = losses.set_back(begins, newest, waits=self._targets is not None)
         passed = losses.overtaken(begins, newest)
@@ -131,7 +140,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return back | passed | joining
 
     def _newest(self, begins: Offsets) -> tuple[Offsets, frozenset[MessageQueue]]:
-        """Where the queues end, and those of deleted topics, of which the query reads no more."""
+        """The end offsets, and the queues of deleted topics, which the query drops."""
         ends = self._known_ends()
         newest = ends.newest() if self._targets is None else self._targets
         short = [queue for queue, end in newest.items() if end < begins.get(queue, 0)]
@@ -147,19 +156,20 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return newest, removed.deleted
 
     def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802
-        """Where the queues ended at the last request: `latestOffset` in the query's progress."""
+        """The end offsets of the last request: `latestOffset` in the progress of the query."""
         return None if self._ends is None or self._ends.last is None else to_json(self._ends.last)
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
-        """The parts of a batch. What is lost of it is left out of them, and they stay the same: a batch that
-        is repeated must have its rows in the partitions where they were.
+        """The parts of a batch. Lost messages are left out after the batch is split, so a repeated batch has
+        its rows in the same partitions as before: a sink with exactly-once delivery needs that.
 
         Raises:
-            DataLossError: naming all that is lost.
+            DataLossError: naming all lost ranges.
         """
         common, begins = self._options.common, from_json(start)
         ranges = ranges_between(begins, from_json(end))
         cluster = self._connected()
+        # `latestOffset` has read the minimum offsets of this batch, unless Spark planned it before a restart.
         checked, kept = self._loss_detector().checked
         if checked != begins or any(wanted.queue not in kept for wanted in ranges):
             kept = min_offsets(cluster, (wanted.queue for wanted in ranges))
@@ -178,8 +188,8 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(self._task, partition)
 
     def commit(self, end: OffsetJson) -> None:
-        """Spark calls this once it has planned the next batch; `latestOffset`, which begins there, has
-        committed it to the group already.
+        """Commit offsets that `latestOffset` has not committed yet. Spark calls this after it has planned the
+        next batch.
         """
         self._commit(from_json(end))
 
@@ -189,15 +199,16 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cluster = None
 
     def _commit(self, processed: Offsets) -> None:
-        """Commit to the consumer group, if there is one, what was processed. Only the checkpoint counts: a
-        commit that fails is logged, and a later one covers it. A broker that is away does not delay the
-        others.
+        """Commit processed offsets to the consumer group, if there is one. The query continues by its
+        checkpoint only, so a failed commit is logged and a later one replaces it. An unreachable broker does
+        not delay the commits to the others.
         """
         group = self._options.commit_group
         if group is None:
             return
         new = {queue: offset for queue, offset in processed.items() if self._committed.get(queue) != offset}
         committed_before = {queue: number for number, queue in enumerate(self._committed)}
+        # The queues with the oldest commits first: the time limit must not leave out the same ones each time.
         longest_ago = sorted(new, key=lambda queue: committed_before.get(queue, -1))
         until_s = time.monotonic() + COMMIT_DEADLINE_S
         for broker_name, queues in by_broker(longest_ago).items():
@@ -253,7 +264,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _start_time_ms(start: Position, now_ms: int) -> int | None:
-    """The store time that a stream begins at, None where it begins at offsets."""
+    """The store time at which a stream begins, in ms; None if it begins at offsets."""
     if start.time_ms is not None:
         return start.time_ms
     return now_ms - JOIN_MARGIN_MS if start.of_all == LATEST else None

@@ -1,8 +1,8 @@
-"""Which queues a subscription means now, where its positions lie in them, and where they end.
+"""The queues of a subscription, the offsets of a starting or ending position in them, and their end offsets.
 
-A running stream requests the ends for every trigger. It continues with the queues and leaders that it knows
-while no name server answers, and while one that has just started lists too few. A queue that is away keeps
-its place.
+A running stream requests the end offsets for every trigger. While no name server answers, or while one that
+has just started lists too few queues, the stream continues with the queues and leaders that it knows. An
+unreachable queue keeps its offset.
 """
 
 import logging
@@ -24,8 +24,8 @@ _log = logging.getLogger(__name__)
 def find_queues(cluster: Cluster, subscription: Subscription) -> list[MessageQueue]:
     """The subscribed queues, sorted; requested again from the name servers, for a query that begins.
 
-    What no name server lists cannot be known to exist. What makes that likely is a warning in the log: a
-    pattern that nothing matches, a group of nodes without a leader, whose topics no name server knows then.
+    Queues that no name server lists are unknown to the query. Two signs of that are logged as a warning: a
+    pattern without a match, and a broker without a leader, whose topics no name server knows then.
 
     Raises:
         TopicNotFoundError: a topic that was named, not merely matched by a pattern, does not exist.
@@ -38,7 +38,7 @@ def find_queues(cluster: Cluster, subscription: Subscription) -> list[MessageQue
 
 
 def wait_for_queues(cluster: Cluster, subscription: Subscription) -> list[MessageQueue]:
-    """The same, without those that are not there. Raises ClusterUnavailableError."""
+    """As `find_queues`, without an error for a missing topic or queue. Raises ClusterUnavailableError."""
     cluster.refresh()
     _wait_for_brokers(cluster, subscription.brokers)
     found = listed_queues(cluster, subscription)
@@ -56,8 +56,8 @@ def require_named(
     found: Iterable[MessageQueue],
     deleted: Collection[MessageQueue] = (),
 ) -> None:
-    """What was named, not merely matched by a pattern, must exist, but for the queues of a deleted topic that
-    the query goes on without.
+    """What was named, not merely matched by a pattern, must exist, but for the queues of a deleted topic
+    that the query drops.
 
     Raises:
         TopicNotFoundError, OptionError: naming what does not exist.
@@ -82,7 +82,7 @@ def listed_queues(cluster: Cluster, subscription: Subscription) -> list[MessageQ
 
 
 def _wait_for_brokers(cluster: Cluster, names: Iterable[str]) -> None:
-    """Wait until each has a leader. Only with it has a name server learnt the broker's topics."""
+    """Wait until each broker has a leader: a name server learns the topics of a broker from its leader."""
     backoff = Backoff("the brokers of option requireBrokers", cluster.deadline_s)
     while True:
         brokers = cluster.cluster_info().brokers if names else {}
@@ -98,7 +98,7 @@ def _warn_of_silent_brokers(cluster: Cluster, found: Iterable[MessageQueue]) -> 
     for name, broker in sorted(cluster.cluster_info().brokers.items()):
         if broker.master_addr is None and name not in known:
             _log.warning(
-                "broker %s has no leader now: if it has queues of the topics, they are not read", name
+                "broker %s has no leader now: its queues of the subscribed topics, if any, are not read", name
             )
 
 
@@ -109,9 +109,9 @@ def resolve(
     missing: Missing,
     group: str,
 ) -> Offsets:
-    """The offsets that a position means in these queues.
+    """The offsets of a position in these queues.
 
-    missing: what a time later than all messages of a queue means.
+    missing: what to do for a queue without a message at or after the time.
 
     Raises:
         OptionError: it does not name the queues that are subscribed, or no message is that new.
@@ -164,17 +164,17 @@ def _queues_or_none(cluster: Cluster, topic: str) -> list[MessageQueue]:
 
 
 NAMESRV_PAUSE_S: Final = 5.0
-"""How long name servers are left alone after none of them has answered."""
+"""Pause before name servers are asked again after none of them has answered."""
 LISTING_SHARE: Final = 0.1
-"""At most this share of the time is spent on listing the queues, which is a request for each topic: a stream
-of a thousand topics does not ask that at every trigger.
+"""At most this share of the time is spent on listing the queues: a list needs one request for each topic,
+which would be too much at every trigger of a stream of a thousand topics.
 """
 LISTING_PAUSE_MAX_S: Final = 30.0
-"""So long queues that are new may stay unknown for that."""
+"""Upper limit of the pause between two lists: new queues are found after this time at the latest."""
 
 
 class LatestOffsets:
-    """Asks for the ends. `last` is the newest answer, None before the first."""
+    """Requests the end offsets of a stream's queues. `last` is the last answer, None before the first."""
 
     def __init__(
         self,
@@ -188,18 +188,18 @@ class LatestOffsets:
         self._fails = fail_on_data_loss
         self._group = group
         self._known: Offsets = {}
-        """Where each queue ended that a name server listed, at the last check."""
+        """The last known end offset of each queue that a name server has listed."""
         self._unlisted_since_s: dict[MessageQueue, float] = {}
         self._silent_since_s: float | None = None
         self._listed: list[MessageQueue] = []
         self._list_again_s = 0.0
-        """Not before then, by the monotonic clock."""
+        """The next list, by the monotonic clock."""
         self._away: frozenset[MessageQueue] = frozenset()
         self._has_begun = False
         self.last: Offsets | None = None
 
     def newest(self) -> Offsets:
-        """Where every subscribed queue ends now, of those that are there. Raises RocketmqSparkError."""
+        """The end offsets of all subscribed queues that can be reached. Raises RocketmqSparkError."""
         found = self._of_listed()
         found |= self._of_unlisted(self._known.keys() - self._listed)
         self._known |= found
@@ -207,7 +207,9 @@ class LatestOffsets:
         return found
 
     def _of_listed(self) -> Offsets:
-        """The ends of those that are listed: now, or a moment ago if all of them answer at once."""
+        """The end offsets of the listed queues. The last list is used again until it is due, if all leaders
+        answer at the first attempt.
+        """
         began_s = time.monotonic()
         if self.last is not None and began_s < self._list_again_s:
             try:
@@ -218,7 +220,7 @@ class LatestOffsets:
         self._listed = wait_for_queues(self._cluster, self._subscription) if begins else self._list()
         ended_s = time.monotonic()
         self._list_again_s = ended_s + min((ended_s - began_s) / LISTING_SHARE, LISTING_PAUSE_MAX_S)
-        self._cluster.namesrv_deadline_s = 0.0  # from now on there is something to go on with
+        self._cluster.namesrv_deadline_s = 0.0  # from now on known queues and leaders can be used instead
         return max_offsets(self._cluster, self._listed)
 
     def _list(self) -> list[MessageQueue]:
@@ -237,8 +239,9 @@ class LatestOffsets:
         return listed
 
     def _of_unlisted(self, queues: Collection[MessageQueue]) -> Offsets:
-        """Their ends as far as a broker still has them: a name server learns its topics within half a minute
-        after its start. What stays unlisted is forgotten here, and keeps its place.
+        """End offsets of queues that are known but not listed, if their broker answers: a name server that
+        was started learns all topics within half a minute. A queue that stays unlisted for the retry deadline
+        is dropped here; the stream keeps its offset.
         """
         found: Offsets = {}
         now_s = time.monotonic()
@@ -251,31 +254,31 @@ class LatestOffsets:
                 found |= max_offsets(self._cluster, asked, deadline_s=0.0)
             except RocketmqSparkError:
                 continue
-        # A topic that was deleted may still be answered for: as one without a message.
+        # For a deleted topic a broker may still answer, with an end of 0.
         return {queue: end for queue, end in found.items() if end >= self._known[queue]}
 
     def unlisted(self, start: Offsets) -> list[MessageQueue]:
-        """The stream's queues that no name server listed at the last time; none while all are silent."""
+        """Queues of the stream that are not in the last list; none while no name server answers."""
         if self._silent_since_s is not None:
             return []
         return sorted(queue for queue in start.keys() - self._listed if self._subscription.covers(queue))
 
     def require_named(self, deleted: Collection[MessageQueue]) -> None:
-        """For a query that begins: raise TopicNotFoundError or OptionError as `subscribing.require_named`."""
+        """For a query that begins: raise TopicNotFoundError or OptionError as `require_named` above."""
         if not self._has_begun:
             require_named(self._cluster, self._subscription, self._listed, deleted)
             self._has_begun = True
 
     def drop(self, removed: Collection[MessageQueue]) -> None:
-        """They are not gone on with while no name server answers, nor shown as having more to read."""
+        """Remove queues from the known ones and from the reported lag."""
         for queue in removed:
             self._known.pop(queue, None)
         if self.last is not None:
             self.last = {queue: end for queue, end in self.last.items() if queue not in removed}
 
     def first_offsets(self, queues: Iterable[MessageQueue], start_ms: int | None) -> Offsets:
-        """Where queues are joined that turn up later: at their first message, of those stored at `start_ms`
-        or later if the stream began at a time. Raises RocketmqSparkError.
+        """First offsets of queues that were found after the start: of the first message, or of the first one
+        stored at `start_ms` or later if the stream began at a time. Raises RocketmqSparkError.
         """
         found = bounds(self._cluster, sorted(queues))
         if start_ms is None:
@@ -283,18 +286,18 @@ class LatestOffsets:
         return offsets_at(self._cluster, dict.fromkeys(found, start_ms), found, self._group)
 
     def note_away(self, start: Offsets, ends: Offsets) -> None:
-        """Log which queues of the stream are not there, whenever these are others than before."""
+        """Log the unreachable queues of the stream when there are new ones."""
         away = frozenset(self._not_there(start, ends))
         if away - self._away:
-            _log.warning("%s: not there now, so nothing is read of it", named(sorted(away)))
+            _log.warning("%s: not available now, so no messages of it are read", named(sorted(away)))
         self._away = away
 
     def wait_for_away(self, start: Offsets, ends: Offsets) -> Offsets:
-        """`ends` with those queues that come while requests are tried again: a query that is to end with
-        what there is must not end without a queue that it has read before.
+        """`ends` with the queues that become available within the retry deadline: a query with
+        Trigger.AvailableNow must not end without a queue that it has read before.
 
         Raises:
-            ClusterUnavailableError: naming those that did not come.
+            ClusterUnavailableError: naming the queues that did not.
         """
         backoff = Backoff("queues of the checkpoint", self._cluster.deadline_s)
         found = dict(ends)

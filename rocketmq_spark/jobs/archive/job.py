@@ -276,7 +276,7 @@ def source_options(options: ArchiveOptions) -> dict[str, str]:
 
 
 class BatchWriter:
-    """Takes the query's batches one after the other and adds each to the archive once."""
+    """Adds each micro-batch of the query to the archive once."""
 
     def __init__(
         self, store: ArchiveStore, delta: DeltaLog | None, options: ArchiveOptions, progress: Progress
@@ -289,7 +289,9 @@ class BatchWriter:
         self.head: Head = store.last()
         self._added: list[int] = [0, 0, 0, 0]
         self.problem: Exception | None = None
-        """What a batch failed with, before Spark has wrapped it into its own words."""
+        """The exception of a failed batch. `write` runs in the thread of Spark's callback, so the job reads
+        it here: the exception that Spark raises has only its text.
+        """
 
     def write(self, frame: DataFrame, batch_id: int) -> None:
         """For `foreachBatch`."""
@@ -301,7 +303,7 @@ class BatchWriter:
             raise
 
     def add(self, frame: DataFrame, query: str, batch_id: int) -> None:
-        """Add one batch, unless it is there already.
+        """Add one batch, unless the archive has it already.
 
         Raises: ArchiveError when it does not begin where the archive ends, or has the number of a batch that
             the archive has and more messages.
@@ -317,6 +319,9 @@ class BatchWriter:
         spans = spans_after(self.head.spans, files)
         head = Head(sequence, query, batch_id, round(time.time() * 1000), spans)
         batch = Batch(head, tuple(files))
+        # Commit protocol: first the pending note and the files, then Delta, last the rename of the note.
+        # After a crash before the rename the next start removes the files of the note; if Delta has committed
+        # the batch, it does the rename instead. Spark repeats a batch that was not committed.
         self._store.prepare(batch)
         if self._delta is not None:
             self._delta.commit(batch)
@@ -337,7 +342,9 @@ class BatchWriter:
         return sorted((parse_file(row.line) for row in lines), key=lambda file: file.name)
 
     def _check_repeat(self, frame: DataFrame, batch_id: int) -> None:
-        """Spark may have lost its plan of the batch with the machine's power, and have made a longer one."""
+        """A batch that the archive has must not have more messages now. Spark may have lost its plan of the
+        batch in a power failure, and have planned a longer one.
+        """
         from pyspark.sql.functions import max as greatest
 
         queues = frame.groupBy("topic", "brokerName", "queueId")

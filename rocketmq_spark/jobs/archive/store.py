@@ -1,4 +1,4 @@
-"""The folder of an archive: how a batch gets into it whole or not at all.
+"""The folder of an archive, and the atomic commit of a batch.
 
     PATH/topic=T/date=2026-01-31/hour=05/00000012-3f2a9c01-00003-0.parquet   rows
     PATH/_manifest/00000012.jsonl                                            what batch 12 added
@@ -140,7 +140,7 @@ class ArchiveStore:
         }
 
     def prepare(self, batch: Batch) -> None:
-        """Note what the batch will add, then move its files into place.
+        """Write the pending note of the batch, then move its files into place.
 
         Raises: ArchiveError when a file is not as its task has left it.
         """
@@ -150,6 +150,7 @@ class ArchiveStore:
                 raise ArchiveError(
                     f"{file.staged} has {size} bytes, its task wrote {file.file_bytes}: the batch is refused."
                 )
+        # The note comes before the first move: after a crash it names the files that have to be removed.
         final = replace(batch, files=tuple(replace(file, staged="") for file in batch.files))
         self._put(_PENDING, format_batch(final))
         folders = set()
@@ -177,14 +178,14 @@ class ArchiveStore:
             return None
 
     def clear_staging(self) -> None:
-        """Remove files that no batch accepted."""
+        """Remove staged files that do not belong to a committed batch."""
         if self._fs.exists(self.full(_STAGING)):
             self._fs.rm(self.full(_STAGING), recursive=True)
 
     def _tidy_up(self, is_committed: Callable[[Batch], bool]) -> None:
-        """A batch that was not committed leaves nothing behind: Spark reads it again.
+        """Remove the files of a batch that was not committed: Spark repeats it.
 
-        Where a rename is a copy and a removal, the note may outlive its commit.
+        Where a rename is a copy and a removal (object stores), the note may still exist after its commit.
         """
         pending = self.pending()
         if pending is not None and pending.head.sequence <= self.last().sequence:
@@ -200,7 +201,9 @@ class ArchiveStore:
         self.clear_staging()
 
     def _fold(self, first: int, last: int) -> None:
-        """Readers use the folded file instead of its singles at once, so both may exist for a while."""
+        """Join manifest files. Readers ignore the single files as soon as the joined one exists, so a crash
+        between the rename and the removals does no harm.
+        """
         singles = [f"{_MANIFEST}/{number:08d}.jsonl" for number in range(first, last + 1)]
         data = b"".join(bytes(self._fs.cat_file(self.full(name))) for name in singles)
         self._put(f"{_MANIFEST}/_folding.jsonl", data)

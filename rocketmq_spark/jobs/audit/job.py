@@ -263,7 +263,7 @@ def _run(
 def _watched(
     work: Callable[[], list[list[tuple[int, RangeResult]]]], report: Callable[[], None]
 ) -> list[list[tuple[int, RangeResult]]]:
-    """Do the work in a thread of its own, calling `report` repeatedly meanwhile."""
+    """Run `work` in another thread and call `report` every POLL_S in this one."""
     from pyspark import InheritableThread
 
     results: list[list[list[tuple[int, RangeResult]]]] = []
@@ -278,6 +278,8 @@ def _watched(
         finally:
             done.set()
 
+    # The lists are read only after `join`, so they need no lock. An InheritableThread has the local
+    # properties that Spark keeps for this thread, such as the job group.
     thread = InheritableThread(target=run, daemon=True)
     thread.start()
     while not done.wait(POLL_S):

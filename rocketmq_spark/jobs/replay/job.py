@@ -1,8 +1,9 @@
 """The job that sends messages of an archive, or of a time window of topics, again: at a bounded rate.
 
-It goes batch by batch. What a batch sends, and which task sends it in which order, is written down before the
-batch is sent; a replay that was killed sends that batch again, exactly the same. With a LedgerMQ cluster the
-sink then drops what is stored already; other brokers may store a batch's messages twice.
+A replay sends batches. The state file has the plan of a batch (which task sends which messages in which
+order) before the batch is sent; a replay that was killed sends that batch again with the same partitions and
+rows. LedgerMQ brokers then drop the rows that they have; other brokers may store the messages of one batch
+twice.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ AUTO: Final = Delivery.AUTO.value
 SMALL_MESSAGE_BYTES: Final = 128
 DEFAULT_BATCH_MESSAGES: Final = 50_000
 BATCH_S: Final = 60.0
-"""A batch at a bounded rate lasts about so long: it is what is sent again after a kill. Between two of them
+"""Duration of a batch at a bounded rate: at most one batch is sent again after a kill. Between two batches
 nothing is sent for about a second.
 """
 BATCH_MESSAGES_MAX: Final = 1_000_000
@@ -99,7 +100,7 @@ class ReplayResult:
 
 
 def run_replay(spark: SparkSession, options: ReplayOptions, progress: Progress | None = None) -> ReplayResult:
-    """Send everything that is left to send.
+    """Send all messages that previous runs of this replay have not sent.
 
     Raises: JobError and the errors of source and sink, each with a sentence.
     """
@@ -120,6 +121,9 @@ def run_replay(spark: SparkSession, options: ReplayOptions, progress: Progress |
             parts = state.planned or _plan(spark, options, left)
             if not parts:
                 break
+            # Written before the batch is sent: after a kill the next run repeats this plan, with the same
+            # writer id and batch number. A new plan could put other rows under the numbers that brokers
+            # already have.
             state = replace(state, planned=tuple(map(tuple, parts)))
             file.write(state)
             state = _done(state, _send(spark, options, state))
@@ -154,7 +158,7 @@ def what_of(options: ReplayOptions) -> dict[str, Any]:
 
 
 def _begin(options: ReplayOptions) -> ReplayState:
-    """Fix now what there is to send: what comes later is not of this replay."""
+    """Take a snapshot of what to send: messages stored later are not part of this replay."""
     if options.archive is not None:
         store = ArchiveStore(absolute(options.archive))
         if not store.has_manifest():
@@ -166,7 +170,9 @@ def _begin(options: ReplayOptions) -> ReplayState:
 
 
 def _settled(options: ReplayOptions) -> str:
-    """What `auto` means with the brokers that there are: asked once, so that every batch is sent alike."""
+    """The delivery that `auto` selects, decided once by the brokers of the target, so that all batches are
+    equal.
+    """
     connection = parse_sink_options(_sink_base(options), is_stream=False).connection
     with connected(connection) as cluster:
         try:
@@ -181,7 +187,7 @@ def connected(connection: ConnectionOptions) -> Cluster:
 
 
 def _ranges(options: ReplayOptions) -> dict[QueueName, tuple[int, int]]:
-    """The first and last offsets of each live queue that lie in the window."""
+    """The first and last offset within the time window, of each live queue with messages in it."""
     given = batch_options(_source_options(options))
     common = given.common
     with connected(common.connection) as cluster:

@@ -1,4 +1,4 @@
-"""A bound on a rate that holds over any stretch of time, for tasks that cannot see each other.
+"""A rate limit that holds over any period, for tasks that do not communicate.
 
 The whole rate is divided among the tasks before they start, so their sum cannot exceed it whichever of them
 run at the same time. A task that is late does not catch up faster than its share.
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 BURST_S: Final = 0.1
-"""What may pass at once: as much as the rate allows in this time, and one message at least."""
+"""Size of a burst: as much as the rate allows in this time, and at least one message."""
 TASK_MESSAGES: Final = 5_000.0
 TASK_BYTES: Final = 4.0 * 1024 * 1024
-"""A second, which one task sends with ease. Where it suffices, one task has the whole rate: shares of several
-rest on what each has to send, which is known in the mean only.
+"""Messages and bytes a second that one task can send easily. Up to this, one task has the whole rate: the
+shares of several tasks depend on what each of them has to send, of which only the mean size is known.
 """
 
 
@@ -39,7 +39,7 @@ class Rate:
         )
 
     def seconds_for(self, messages: int, body_bytes: float) -> float:
-        """How long so much takes at this rate."""
+        """The time that so many messages and bytes need at this rate, in seconds."""
         by_count = messages / self.messages if self.messages is not None else 0.0
         by_bytes = body_bytes / self.body_bytes if self.body_bytes is not None else 0.0
         return max(by_count, by_bytes)
@@ -66,7 +66,7 @@ class Rate:
 
 
 def shares(rate: Rate, weights: Sequence[float]) -> list[Rate]:
-    """The rate divided by the weights (how long each task's messages take), so that all end together."""
+    """The rate divided by the weights (seconds of each task at the whole rate), so that all end together."""
     total = sum(weights)
     return [rate.share(weight / total) if total else rate for weight in weights]
 
@@ -79,9 +79,9 @@ class Limiter:
         self._free_s = now_s
 
     def wait_s(self, messages: int, body_bytes: int, now_s: float) -> float:
-        """Take so many messages; return how long to wait before they may be sent.
+        """Reserve so many messages; returns how long to wait before they may be sent, in seconds.
 
-        Time in which nothing was sent is not saved up.
+        Unused time is not saved for later.
         """
         start_s = max(self._free_s, now_s)
         self._free_s = start_s + self._rate.seconds_for(messages, body_bytes)
@@ -89,18 +89,18 @@ class Limiter:
 
 
 def pieces(sizes: Sequence[int], rate: Rate, burst_s: float = BURST_S) -> list[int]:
-    """Cut messages of these body sizes into stretches that each take at most `burst_s`; their lengths.
+    """Split messages of these body sizes into bursts that need at most `burst_s` each; returns their lengths.
 
-    A single message that takes longer is a stretch of its own.
+    A message that needs longer is a burst of its own.
     """
     if not rate.is_bounded:
         return [len(sizes)] if sizes else []
     found: list[int] = []
-    count = taken = 0
+    count = total_bytes = 0
     for size in sizes:
-        if count and rate.seconds_for(count + 1, taken + size) > burst_s:
+        if count and rate.seconds_for(count + 1, total_bytes + size) > burst_s:
             found.append(count)
-            count = taken = 0
+            count = total_bytes = 0
         count += 1
-        taken += size
+        total_bytes += size
     return [*found, count] if count else found

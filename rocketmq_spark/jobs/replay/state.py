@@ -1,4 +1,6 @@
-"""How far a replay is, in one small file, written before each batch and after it: a repeat is the same."""
+"""The progress of a replay in one small file, written before and after each batch, so that a batch can be
+repeated exactly.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ class StateFile:
         return state
 
     def write(self, state: ReplayState) -> None:
-        """Replace the file as a whole; a local one outlives a loss of power."""
+        """Replace the whole file; a local one is synced, so it survives a power failure."""
         folder = self._path.rpartition("/")[0]
         if folder:
             self._fs.makedirs(folder, exist_ok=True)
@@ -81,6 +83,7 @@ def _replace(path: Path, data: bytes) -> None:
     with new.open("wb") as file:
         file.write(data)
         sync(file, is_local=True)
+    # Synced before the rename: after a power failure the name leads to the old content or to the new one.
     new.replace(path)
     sync_folder(str(path.parent))
 

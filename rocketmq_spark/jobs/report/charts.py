@@ -83,7 +83,7 @@ def dead_letters(rows: Rows) -> Markup:
 
 
 def _filled(series: Series, step_ms: int, value: float) -> Series:
-    """The series with `value` at both ends of each stretch without points: NaN is where a line breaks off.
+    """The series with `value` at both ends of each time range without points: NaN interrupts the line.
 
     Without it a line would lead from the last message before a silence to the first one after it.
     """

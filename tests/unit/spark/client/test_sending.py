@@ -172,7 +172,7 @@ def test_an_older_batch_is_an_error_that_says_why(clock: Clock) -> None:
 
 
 def test_a_writer_that_is_not_remembered_is_an_error(clock: Clock) -> None:
-    with pytest.raises(DeliveryError, match="does not remember"):
+    with pytest.raises(DeliveryError, match="does not have the numbers"):
         deliver(sender_of(Leader()), numbered(7, [b"x"]))
 
 

@@ -122,6 +122,6 @@ def test_a_writer_that_cannot_be_ended_costs_no_write(
     answer_with(monkeypatch, ResponseCode.SYSTEM_ERROR)
     with caplog.at_level(logging.WARNING):
         end_batch(plan_of(), COMMITS, is_over=True)
-    assert "broker a keeps the writers" in caplog.text
+    assert "broker a did not free the writers" in caplog.text
     with pytest.raises(RequestRefusedError, match="end of batch 7 at a"):
         end_batch(plan_of(), COMMITS, is_over=False)

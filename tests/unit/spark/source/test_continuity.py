@@ -53,7 +53,7 @@ def rows_of(broker: FakeBroker, start: int, stop: int) -> list[int]:
 
 def test_a_message_that_a_node_passed_over_is_an_error() -> None:
     broker = Skipping([b"%d" % number for number in range(40)], language="PYTHON")
-    with pytest.raises(CorruptDataError, match="an answer passed over offset 7, which has a message"):
+    with pytest.raises(CorruptDataError, match="an answer left out offset 7, which has a message"):
         rows_of(broker, 0, 40)
 
 

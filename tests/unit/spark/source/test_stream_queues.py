@@ -173,7 +173,7 @@ def test_a_queue_whose_broker_is_away_keeps_its_place(clock: Clock, caplog: pyte
         for _ in range(3):
             assert from_json(made.latestOffset(offsets(a0=10, b0=7), ALL)) == {A: 11, B: 7}
             clock.sleep(DEADLINE_S)
-    assert caplog.text.count("T/b:0: not there now") == 1
+    assert caplog.text.count("T/b:0: not available now") == 1
     topics.unlisted.clear()
     topics.dead.clear()
     assert from_json(made.latestOffset(offsets(a0=11, b0=7), ALL)) == {A: 11, B: 10}
