@@ -1,9 +1,8 @@
 """Spark's Python daemon with what our tasks need already imported: for `spark.python.daemon.module`.
 
 Spark forks a Python process for each task that runs at a time, keeps it for a minute, and collects garbage in
-it after each task. A process forked from this daemon has Arrow and the source already imported, and the
-collector ignores the objects from before the fork: to check these 90,000 objects would cost more than a small
-task.
+it after each task. Forked from this daemon it finds Arrow and our reader there, and the collector passes over
+all that was there before the fork: with some 90,000 objects it takes longer than a small task otherwise.
 
 Processes that plan a query are not forked from here: Spark has no setting for those.
 """

@@ -1,7 +1,6 @@
 """A small producer: each send is tried again, at the current leader, until acknowledged or out of time.
 
-If an answer is lost, the message may be stored all the same; so a message can be stored twice, with the same
-UNIQ_KEY.
+A try whose answer was lost may have been stored, so a message can be stored twice, with the same UNIQ_KEY.
 """
 
 import asyncio

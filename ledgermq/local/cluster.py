@@ -260,9 +260,8 @@ def _ready(plan: ClusterPlan, pids: dict[str, int]) -> dict[str, object]:
 
 
 def ready_table(plan: ClusterPlan, pids: dict[str, int]) -> Table:
-    """The addresses of the cluster. The table fits into 80 columns: an address on two lines cannot be clicked
-    or copied.
-    """
+    """The addresses of the cluster."""
+    # The table fits into 80 columns: an address on two lines cannot be clicked or copied.
     table = Table(title="LedgerMQ is ready", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for name in ("process", "pid", "clients", "metrics"):
         table.add_column(name, justify="right" if name == "pid" else "left", overflow="fold")

@@ -54,8 +54,7 @@ class Backoff:
         """Note a failed try, then wait for the next.
 
         Raises:
-            ClusterUnavailableError: the deadline would pass during the pause; names the attempts and their
-            errors.
+            ClusterUnavailableError: the deadline would pass meanwhile; names the tries and how they ended.
         """
         now_s = time.monotonic()
         pause_s = self._pauses.failed(reason, now_s)
@@ -242,8 +241,7 @@ class Cluster:
         )
 
     def leader(self, broker_name: str) -> str:
-        """The address of the leader (broker id 0); while no name server answers, that of the last known
-        leader.
+        """The address of the node with broker id 0; while no name server answers, of the one that had it.
 
         Raises ClusterUnavailableError while there is none.
         """
@@ -299,9 +297,8 @@ class Cluster:
     ) -> RemotingCommand:
         """Send a request to the leader of the broker, again until a leader answers, `deadline_s` at most.
 
-        `make_command` is called for every attempt. The caller checks the code of the answer: only "not the
-        leader" and "busy" are tried again here. A request whose answer was lost may have been executed, so
-        the caller must allow for a request that was executed twice.
+        `make_command` is called for every try. The caller judges the answer's code: only those that say "not
+        the leader" or "busy" are tried again here. A request that failed may have been carried out.
 
         Raises:
             ClusterUnavailableError: no leader answered before the deadline; names the attempts.
@@ -327,8 +324,7 @@ class Cluster:
         return self.with_leader(broker_name, go_on, deadline_s)
 
     def with_leader(self, broker_name: str, attempt: Callable[[], T], deadline_s: float | None = None) -> T:
-        """Call `attempt` until it returns, `deadline_s` at most. After a failure the next attempt finds the
-        leader again, unless the leader was only busy.
+        """Call `attempt` until it returns, `deadline_s` at most; after each failure the leader is looked for.
 
         A failed attempt raises RemotingError, ClusterUnavailableError or NotLeaderError.
         """

@@ -3,14 +3,9 @@ only.
 
 `pull` sends one request. `RangeReader` reads a range of a queue to its end, across changes of the leader,
 with several pulls in flight on one connection. It cuts the range into slices of as many messages as one
-answer is expected to hold. If an answer ends before its slice does, because of the limit in bytes, the rest
-of the slice is read before the next one; so the caller receives messages in the order of the queue. After a
-loss of the connection or of the leader, everything that was not yet returned is requested again. That is
-safe: a pull changes nothing at the broker, and `_next` advances only when an answer is returned to the
-caller or its messages are reported as lost.
-
-Memory is bounded: at most IN_FLIGHT_MAX answers, together about IN_FLIGHT_BYTES, and one message at least
-each.
+answer is expected to hold. A slice whose answer is incomplete, because its bytes were too many, is completed
+before the next one is handled; so the caller receives messages in the queue's order. When the connection or
+the leader is lost, everything not yet handed on is requested again.
 """
 
 import logging
@@ -37,9 +32,8 @@ COUNT_MAX: Final = 1024
 BYTES_MAX: Final = 512 * 1024
 """Bytes of one pull; a Java broker returns at most 256 KiB, or 64 KiB of messages that are not in memory."""
 DEFAULT_GROUP: Final = "rocketmq-spark"
-"""The consumer group of pulls without the option groupId: a pull must name one. No offset is committed for
-it.
-"""
+"""The consumer group of pulls without the option groupId: a pull must name one."""
+# No offset is committed for it.
 _SUBSCRIPTION_GIVEN = 4
 _GONE_REMARKS = ("MESSAGE_WAS_REMOVING", "OFFSET_FOUND_NULL")
 
@@ -164,9 +158,7 @@ IN_FLIGHT_MIN: Final = 2
 IN_FLIGHT_MAX: Final = 16
 """Pulls in flight on one connection: the broker answers them while the task makes rows of the last answer."""
 IN_FLIGHT_BYTES: Final = 2 * BYTES_MAX
-"""Where the broker limits the size of answers (Java), so many pulls are in flight that their answers have
-about this size together.
-"""
+"""As many as bring about so much, where answers cannot be longer: a Java broker's are small."""
 COUNT_START: Final = 32
 """Messages of the first pull: the limit of a Java broker."""
 GAP_WAIT_S: Final = 12.0
@@ -217,8 +209,7 @@ class Pulled:
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """How to read. tags: RocketMQ's expression, `*` for all; an answer may contain a few messages with other
-    tags.
+    """How to read. tags: RocketMQ's expression, `*` for all; a few others may come besides.
 
     fail_on_data_loss: whether messages that retention deleted raise DataLossError, or are skipped with a
     warning in the log.
@@ -260,10 +251,8 @@ class RangeReader:
         self._count = COUNT_START
         self._count_max = COUNT_MAX
         self._limited_bytes = 0
-        """Size of the answer that showed the broker's own limit of messages; `_count_max` is that limit then.
-        """
-        # With a filter of tags the number of messages in an answer is unknown: then only one pull is in
-        # flight.
+        """How many an answer had that showed the broker's own limit, which `count_max` is then."""
+        # What a filter leaves out makes the length of an answer unknown: then one at a time.
         self._in_flight_max = IN_FLIGHT_MIN if settings.tags == ALL_TAGS else 1
         self._pending: deque[_Slice] = deque()
         self._stall: Backoff | None = None
@@ -290,6 +279,9 @@ class RangeReader:
                 is_exact = result.is_exact and not self._is_filtered
                 yield Pulled(data, self._slice_start, self._next, is_exact)
 
+    # A retry is safe: a pull changes nothing at the broker, and `_next` advances only when an answer is
+    # returned to the caller or its messages are reported as lost. Memory is bounded by the number of pulls in
+    # flight.
     def _step(self) -> PullResult:
         """The answer for the first slice. Raises the errors after which `Cluster.with_leader` tries again."""
         try:
@@ -340,9 +332,8 @@ class RangeReader:
         return b""
 
     def _denied(self, error: RequestRefusedError) -> None:
-        """The topic is unknown to the leader: ask again for DENIED_S, then report the range as lost. Raises
-        other refusals.
-        """
+        """The topic is unknown to the leader: ask again for DENIED_S, then report the range as lost."""
+        # Raises other refusals.
         if error.code != TOPIC_NOT_EXIST:
             raise error
         self._pending.clear()
@@ -375,9 +366,8 @@ class RangeReader:
             self._in_flight_max = max(IN_FLIGHT_MIN, min(IN_FLIGHT_MAX, wanted))
 
     def _explain_gap(self, result: PullResult) -> None:
-        """Decide about offsets before the first message of an answer: no message ever had them, or their file
-        was just deleted. A deletion shows in the minimum offset some seconds later. With a filter of tags a
-        gap is normal, so it is not checked.
+        """Offsets before an answer's first message may never have had one, or have been in a file that was
+        just deleted. Later the queue's beginning shows it; what a filter leaves out looks the same.
         """
         first = result.first_offset
         if first is None or first <= self._next or result.is_exact or self._is_filtered:
@@ -394,8 +384,7 @@ class RangeReader:
         self._lose(min(kept, first, self._wanted.stop), kept)
 
     def _recover(self, result: PullResult) -> None:
-        """No message at `_next`: ask the leader for the bounds of the queue, and report the range as lost or
-        wait.
+        """Nothing is to be had at `_next`: find out by the leader's word whether it is lost.
 
         The queue may end before the range does, though a leader reported the end of the range at planning: a
         node that has just been elected may have applied less for a moment.
@@ -421,17 +410,14 @@ class RangeReader:
             self._lose(self._wanted.stop)
 
     def _lose(self, stop: int, kept: int | None = None) -> None:
-        """Report offsets up to `stop` as lost and continue there. kept: the minimum offset, which may be
-        higher.
-        """
+        """kept: where the queue begins, which may be behind what is read here."""
         lost = QueueRange(self._queue, self._next, stop)
         report_lost([lost], self._settings.fail_on_data_loss, kept)
         self._next = stop
 
 
 def report_lost(lost: Sequence[QueueRange], fails: bool, kept: int | None = None) -> None:
-    """Log a warning for ranges that the query skips. `kept`: the minimum offset, if all ranges are of one
-    queue.
+    """Warn of ranges that a query was to read and now skips; `kept`: where the only queue begins now.
 
     Raises:
         DataLossError: instead of the warning, if `fails`.

@@ -68,9 +68,8 @@ def consumer_offset(cluster: Cluster, group: str, queue: MessageQueue) -> int | 
 def commit_consumer_offsets(
     cluster: Cluster, group: str, offsets: Mapping[MessageQueue, int], deadline_s: float | None = None
 ) -> None:
-    """Commit offsets of the consumer group: of each queue the offset of the next message to read. A missing
-    group is created by a pull, as for a consumer, if the broker creates groups automatically. A commit may be
-    repeated.
+    """Store the group's offsets: the number of the next message that it wants of each queue. A group that is
+    not there is made, where brokers may, as they do it for a consumer: by a pull.
 
     Raises:
         RequestRefusedError, ClusterUnavailableError: some offsets may be committed.

@@ -3,13 +3,10 @@
 Three kinds of requests: LedgerMQ's own sequenced send, RocketMQ's batch send (320), and its send of one
 message (310), which is the only one that every broker can delay.
 
-Retry rule: requests without an acknowledgement are sent again in their order, to the new leader if there is
-one. For sequenced sends this is safe: the broker drops rows that it has, and never sees a gap. Other sends
-arrive at least once. The sends of one lane (a queue) wait for each other: a broker may process sends in
-parallel, and a send that is repeated must not be stored after a later one.
-
-Memory is bounded for each broker: `BrokerSender.send` waits for acknowledgements while more than the window
-of bytes or messages has none.
+What is not acknowledged is sent again in its order, to the new leader if there is one. So sends that carry a
+writer's numbers never arrive with a gap, and all others arrive at least once. The sends of one lane (a queue)
+wait for each other: a broker may process sends in parallel, and a repeated one must not come behind a later
+one.
 """
 
 import struct
@@ -146,16 +143,13 @@ def _header(
 
 
 WINDOW_MESSAGES_MAX: Final = 4_096
-"""Messages sent to one broker and not acknowledged. The broker bounds the appends of all its producers
-together, so one task must not use all of that bound.
-"""
+"""Messages sent to one broker and not acknowledged."""
+# The broker bounds the appends of all its producers together, so one task must not use all of that bound.
 SYSTEM_ERRORS_MAX: Final = 5
 """A send fails after so many answers with SYSTEM_ERROR whose remark names no temporary reason."""
 GAPS_MAX: Final = 8
-"""The first request without an acknowledgement fails at this many SEQUENCE_GAP. An old leader that is cut off
-from its group lacks the last rows, and answers so until it notices that it has lost its leadership; so the
-request is tried at the new leader first. After so many answers the broker no longer has the numbers of the
-writer.
+"""So often may the first send that is not acknowledged be refused for a gap: an old leader that is cut off
+from its group does so for the seconds that it takes to notice. Then the broker has really dropped the writer.
 """
 
 _NOT_STORED_SAFELY: Final = frozenset(
@@ -215,9 +209,7 @@ class BrokerSender:
         self._behind: dict[Hashable, deque[Request]] = {}
         """For each lane with a request in `_waiting` or `_on_wire`: the later requests of the lane."""
         self._on_wire: dict[int, Request] = {}
-        """Requests without an answer, by opaque, in the order of sending; all of them precede those in
-        `_waiting`.
-        """
+        """By opaque, in the order they were sent in; all of them before those that wait."""
         self._bytes = 0
         self._messages = 0
         self.acknowledged = 0
@@ -226,9 +218,8 @@ class BrokerSender:
         self.retries = 0
 
     def send(self, request: Request) -> None:
-        """Send a request. Returns when the window has room again, perhaps before the acknowledgement. Raises
-        as `flush`.
-        """
+        """Send a request."""
+        # Returns when the window has room again, perhaps before the acknowledgement. Raises as `flush`.
         if request.lane is not None and request.lane in self._behind:
             self._behind[request.lane].append(request)
         else:
@@ -241,12 +232,13 @@ class BrokerSender:
         """Wait until everything is acknowledged.
 
         Raises:
-            ClusterUnavailableError: no node accepted it in time; names the attempts.
-            RequestRefusedError: the broker refuses it for good.
-            DeliveryError: it cannot be stored exactly once.
+            ClusterUnavailableError: no node accepted it in time; names what was tried.
+            RequestRefusedError: the broker will never accept it. DeliveryError: nor exactly once.
         """
         self._work(0, 0)
 
+    # A retry is safe for sequenced sends: the broker drops the rows that it has. Other sends may be stored
+    # twice. Memory is bounded: `send` waits here while more than the window is unacknowledged.
     def _work(self, bytes_max: int, messages_max: int) -> None:
         def attempt() -> None:
             self._attempt(bytes_max, messages_max)
@@ -310,9 +302,8 @@ class BrokerSender:
             del self._behind[request.lane]
 
     def _drain(self, connection: Connection) -> None:
-        """After a refusal, wait for the answers to all other requests in flight before anything is sent
-        again: the requests behind the refused one may be stored or not, and a request sent again must not
-        overtake them.
+        """After a refusal: nothing is sent before all that is under way is answered, since what comes behind
+        the refused one may be stored or not.
         """
         try:
             open_count = len(self._on_wire) - 1
@@ -367,9 +358,8 @@ def now_ms() -> int:
 def _failure(
     request: Request, answer: RemotingCommand, is_first: bool, broker_name: str
 ) -> RocketmqSparkError:
-    """The error for a refusal. BusyError: try the same node again; NotLeaderError: find the leader, then try
-    again.
-    """
+    """The error for a refusal."""
+    # BusyError: try the same node again; NotLeaderError: find the leader, then try again.
     code, remark = answer.code, answer.remark
     if code == ResponseCode.LEDGERMQ_SEQUENCE_GAP:
         request.gaps += is_first

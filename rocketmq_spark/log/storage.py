@@ -206,8 +206,7 @@ class FileRow:
 def file_row(folder: str, names: Mapping[str, int], file_bytes: int | None = None) -> FileRow:
     """The row that a folder's listing holds; other files in it do not count.
 
-    Without `file_bytes` the length is the shortest step from one file to the next, or the size of the only
-    file.
+    Without `file_bytes` the shortest step from one file to the next is taken for it, or an only file's size.
     """
     starts = sorted(
         int(name) for name in names if len(name) == NAME_DIGITS and name.isdecimal() and names[name] >= 0

@@ -1,8 +1,5 @@
-"""Writes one partition: what a task does in a batch write or in a micro-batch of a stream.
-
-The task encodes rows as messages, collects messages in requests and sends the requests. With exactly-once
-delivery the rows of one topic and one broker are a numbered stream; with at-least-once delivery each request
-goes to one queue.
+"""Writes one partition, in a task of a batch write or a microbatch: collects its messages in requests and
+sends them, either in numbered streams (exactly once) or to queues (at least once).
 """
 
 from collections.abc import Iterable, Iterator
@@ -89,10 +86,8 @@ class _Gathered:
 
 @dataclass(slots=True)
 class _Stream:
-    """The rows of this partition for one topic at one broker.
-
-    `sent` rows were handed to the sender, `sent_digest` is their rolling digest; `digest` also includes the
-    rows in `gathered`.
+    """The rows that go to one topic at one broker: how many were sent, the digest of these, and the digest of
+    all there are.
     """
 
     writer_id: str
@@ -103,9 +98,10 @@ class _Stream:
 
 
 class SequencedDelivering:
-    """Exactly once: the rows for one topic at one broker are one stream. Each row has a number in it, from 0
-    in every batch, so that the broker recognises a row that is sent again.
-    """
+    """Exactly once: the rows for one topic at one broker are one stream."""
+
+    # Each row has a number in it, from 0 in every batch, so that the broker recognises a row that is sent
+    # again.
 
     def __init__(self, sender: Sender, options: SinkOptions, place: TaskPlace) -> None:
         self._sender = sender
@@ -219,9 +215,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class SinkCommit(WriterCommitMessage):
-    """The commit message of a task. `rows`: acknowledged rows. `repeats`: those of them that an earlier
-    attempt had written already. `retries`: how often the task had to send again. `written`: its numbered
-    streams.
+    """The commit message of a task. `rows`: acknowledged rows. `repeats`: those that an earlier attempt
+    had written. `retries`: how often the task sent again. `written`: its numbered streams.
     """
 
     place: TaskPlace

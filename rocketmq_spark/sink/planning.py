@@ -1,10 +1,9 @@
 """What the driver decides before a write begins: the queues, how rows are assigned to them, and whether rows
 can be written exactly once.
 
-A repeated task must assign each row to the same queue again, so the assignment depends only on the row, its
-number and the list of queues. A row with keys is sent to the queue that the CRC-32 of the keys selects, so
-rows with equal keys keep their order; rows without keys go to the queues in turn, RUN rows to each. The list
-of queues is read once, when the write begins.
+A retried task must assign each row to the same queue again. A row with keys goes to the queue of their
+CRC-32, so equal keys keep their order; one without keys goes by its number in its partition, RUN rows to each
+queue in turn. The list of queues is fixed when the write begins.
 """
 
 import hashlib
@@ -63,10 +62,9 @@ class Placement:
 
     @property
     def suffix(self) -> str:
-        """A hash that is part of the writer id: each topic has its own sequence, and so has each list of
-        queues over several brokers. If the list changes between two attempts, a row may be sent to another
-        broker and be stored twice; with one sequence for both lists the broker could drop it as a repeat of
-        another row.
+        """What distinguishes a writer's sequences: of two topics, and of two lists of queues that spread rows
+        over brokers in two ways. A row that is sent to another broker when its task is tried again may then
+        come twice; with one sequence it could be dropped as another one's repeat.
         """
         brokers = {queue.broker_name for queue in self.queues}
         text = self.topic if len(brokers) == 1 else f"{self.topic} {' '.join(map(str, self.queues))}"
@@ -135,8 +133,7 @@ def make_plan(cluster: Cluster, options: SinkOptions, columns: Columns) -> SinkP
 
 
 def is_sequenced(cluster: Cluster, delivery: Delivery, broker_names: Iterable[str]) -> bool:
-    """Whether to write exactly once: if every broker reports that it supports it. A broker that does not
-    answer raises an error instead: it must not turn exactly-once delivery of `auto` into at-least-once.
+    """Whether to write exactly once. Only a definite no of a broker is one.
 
     Raises: DeliveryError for delivery=exactly-once at a broker without support; the errors of `runtime_info`.
     """
@@ -159,9 +156,8 @@ def is_sequenced(cluster: Cluster, delivery: Delivery, broker_names: Iterable[st
 
 
 def runtime_info(cluster: Cluster, broker_name: str) -> dict[str, str]:
-    """The runtime info of the leader. Raises ClusterUnavailableError, and RequestRefusedError for an
-    unexpected answer.
-    """
+    """The runtime info of the leader."""
+    # Raises ClusterUnavailableError, and RequestRefusedError for an unexpected answer.
     answer = cluster.invoke_leader(broker_name, lambda: RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
     what = f"the figures of broker {broker_name}"
     if answer.code == ResponseCode.SYSTEM_ERROR and (answer.remark or "").startswith(JAVA):

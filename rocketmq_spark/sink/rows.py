@@ -106,9 +106,8 @@ NOT_COPIED: Final = frozenset(
         *("MIN_OFFSET", "MAX_OFFSET", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "INNER_NUM"),
     }
 )
-"""Properties that describe the history of one message. In a copy they would be wrong, or would delay the
-copy.
-"""
+"""Properties that describe the history of one message."""
+# In a copy they would be wrong, or would delay the copy.
 _KEY_BYTES: Final = 10
 
 

@@ -1,10 +1,8 @@
 """The writers that Spark calls: `write` in a task for each partition, `commit` and `abort` at the driver.
 
-Commit protocol: a task returns its commit message after all its rows are acknowledged, which means that they
-are committed in the log and visible to consumers. So the commit of the batch does not publish rows: it checks
-them. The driver asks each broker whether its log holds exactly the rows of this batch, and reports writers
-that have finished. Only this check finds rows of a failed attempt that the successful one did not send again,
-because it had fewer partitions, or fewer rows in a partition.
+When all rows of a batch are acknowledged, the driver asks each broker whether it holds exactly these rows of
+the batch, and reports writers that are done. Only this finds rows of an earlier try that no task of this one
+has repeated, because there are fewer partitions now, or fewer rows in one.
 """
 
 import logging
@@ -49,13 +47,14 @@ _Writers = dict[str, dict[int, tuple[int, bytes]]]
 
 
 def end_batch(plan: SinkPlan, commits: Sequence[SinkCommit], *, is_over: bool) -> None:
-    """Check the rows of a batch at each broker; with `is_over` also report that its writers have finished, so
-    that brokers can free their numbers.
+    """After a batch, or with `is_over` after all that these writers write.
 
     Raises:
-        DeliveryError: the log of a broker holds other rows of the batch than the tasks reported.
-        ClusterUnavailableError, RequestRefusedError.
+        DeliveryError: a broker holds other rows of the batch. ClusterUnavailableError, RequestRefusedError.
     """
+    # Commit protocol: rows are visible as soon as they are committed in the log, so this does not publish
+    # them. It checks them, and only this finds rows of a failed attempt that the successful one did not send
+    # again, because it had fewer partitions, or fewer rows in one.
     options = plan.options
     if not (plan.is_sequenced and commits and (options.check_repeats or is_over)):
         return
@@ -68,11 +67,7 @@ def end_batch(plan: SinkPlan, commits: Sequence[SinkCommit], *, is_over: bool) -
 
 
 def by_broker(plan: SinkPlan, commits: Sequence[SinkCommit]) -> dict[str, _Writers]:
-    """The rows that each broker must hold, by writer and partition.
-
-    A broker with queues of the topic is asked also if no row was sent to it now: a failed attempt may have
-    sent rows to it.
-    """
+    """What each broker must hold; nothing is an answer, too, of one that rows may go to."""
     found: dict[str, _Writers] = {}
     if plan.placement is not None:
         writer_id = commits[0].place.writer_of(plan.placement)
@@ -114,9 +109,8 @@ if TYPE_CHECKING:
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
-"""Local properties that Spark gives to each task of a stream: the query id, which is in the checkpoint and
-stays the same after a restart, and the number of the micro-batch. So a repeated batch has the same writer and
-number.
+"""What Spark passes to each task of a stream: the id that stays the same as long as the checkpoint does, and
+the microbatch.
 """
 
 
@@ -133,9 +127,10 @@ def make_stream_writer(
 
 
 class RocketmqWriter(DataSourceArrowWriter):
-    """Appends a DataFrame to topics. Made once at the driver, so that all attempts of all tasks share one
-    writer id: brokers recognise the rows of a repeated task by it.
-    """
+    """Appends a DataFrame to topics."""
+
+    # Made once at the driver, so that all attempts of all tasks share one writer id: brokers recognise the
+    # rows of a repeated task by it.
 
     def __init__(self, plan: SinkPlan) -> None:
         self._is_one_off = plan.options.writer_id is None
@@ -176,9 +171,7 @@ class RocketmqStreamWriter(DataSourceStreamArrowWriter):
         end_batch(self.plan, done, is_over=False)
 
     def abort(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803
-        """Rows that were sent stay in the topics. With exactly-once delivery brokers drop them when the batch
-        is written again.
-        """
+        """Rows that were sent stay in the topics; exactly-once delivery drops them when they come again."""
         logger.warning("batch %d failed; some of its rows may be in the topics", batchId)
 
 

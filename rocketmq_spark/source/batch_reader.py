@@ -96,9 +96,7 @@ def constrain(filters: Iterable[Filter]) -> Constraints:
 
 
 def left_over(filters: Iterable[Filter]) -> list[Filter]:
-    """The filters that Spark must apply again, because the result of `constrain` may contain rows that fail
-    them.
-    """
+    """Those of the filters that a row may still fail which fits what `constrain` demands."""
     return [item for item in filters if not _is_kept_wholly(item)]
 
 
@@ -197,10 +195,7 @@ class RocketmqReader(DataSourceReader):
         return read(self._task, partition)
 
     def _require_kept(self, start: Offsets, end: Offsets, found: Mapping[MessageQueue, QueueBounds]) -> None:
-        """Cut the ranges to the messages that the queues hold: offsets in an option may be outside.
-
-        Raises DataLossError with failOnDataLoss.
-        """
+        """Offsets that were given as numbers may lie outside of what the queues hold."""
         problems = []
         for queue, ends in found.items():
             outside = _outside(QueueRange(queue, start[queue], end[queue]), ends)

@@ -137,9 +137,7 @@ class LossDetector:
     def _place_in(self, queue: MessageQueue, end: int) -> int:
         """The end of a queue that was truncated, or the minimum offset of a queue that was created again.
 
-        They are distinguished by the store time of the first message: if it is older than the last time this
-        process found the queue complete, the queue is the same one. Without such a time it is read from its
-        start.
+        This can only be decided for a queue that was seen whole: messages of another one are younger.
         """
         kept = bounds(self._cluster, [queue])[queue]
         fine_ms = self._fine_ms.get(queue)
@@ -158,9 +156,8 @@ _NO_QUEUE_REMARK = "queueId["
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """deleted: queues of deleted topics; the stream drops their offsets. closed: queues that a topic lost
-    when its number of queues was reduced. If it gets them back, they continue with their old offsets, so the
-    stream keeps these.
+    """deleted: queues of deleted topics; the stream drops their offsets. closed: queues that a topic lost.
+    If it gets them back, they continue with their old offsets, so the stream keeps these.
     """
 
     deleted: frozenset[MessageQueue] = frozenset()
@@ -217,9 +214,7 @@ class RemovalDetector:
         _log.warning("%s failOnDataLoss is false, so the query %s", text, then)
 
     def _refused(self, suspects: frozenset[MessageQueue]) -> dict[MessageQueue, int | None]:
-        """The queues that their leaders refuse for DENIED_S, with their end offsets; None if the topic does
-        not exist.
-        """
+        """Those that their leaders refuse for DENIED_S; where they end, None where the topic is not there."""
         now_s = time.monotonic()
         if not suspects or (suspects <= self._asked and now_s < self._ask_again_s):
             return {}
@@ -239,9 +234,8 @@ class RemovalDetector:
         return refused
 
     def _refused_now(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int | None]:
-        """One check. A queue whose leader is not registered or does not answer is left out: it may still
-        exist.
-        """
+        """One check."""
+        # A queue whose leader is not registered or does not answer is left out: it may still exist.
         found: dict[MessageQueue, int | None] = {}
         try:
             leaders = self._cluster.registered_leaders()

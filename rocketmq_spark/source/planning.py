@@ -99,9 +99,8 @@ def never_backwards(start: Offsets, end: Offsets) -> Offsets:
 
 
 def _shares(waiting: Mapping[MessageQueue, int], most: int, turn: int) -> dict[MessageQueue, int]:
-    """`most` divided in proportion to `waiting`, at least one for each queue if possible. `most` must be less
-    than the sum of `waiting`.
-    """
+    """`most` divided in proportion to `waiting`, at least one for each queue if possible."""
+    # `most` must be less than the sum of `waiting`.
     queues = sorted(waiting)
     if most <= len(queues):
         at = turn % len(queues)
@@ -118,9 +117,7 @@ def _shares(waiting: Mapping[MessageQueue, int], most: int, turn: int) -> dict[M
 
 
 Weigh: TypeAlias = Callable[[Sequence[QueueRange]], Mapping[MessageQueue, float]]
-"""Estimates the bytes of a message of each range, by queue: the largest mean of samples at its beginning,
-middle and end.
-"""
+"""About how many bytes a message of the range has at most, by queue: from its beginning, middle and end."""
 WEIGHINGS_MAX: Final = 12
 """Samples for one trigger at most; a batch that is too large is cut, at most to half, after each."""
 

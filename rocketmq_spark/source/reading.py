@@ -1,5 +1,4 @@
-"""The work of a task of the source: pulls ranges of queues and makes Arrow batches. Runs in Python workers of
-Spark.
+"""What a task does with its partition: pulls ranges of queues, makes Arrow batches. Runs in Spark's workers.
 
 The offsets of each answer are checked, because a node could have left out a message. A node that numbers
 messages without a gap and reports exactly what it keeps (LedgerMQ) may still have offsets that no message
@@ -111,9 +110,8 @@ class RangeTask:
     format: RowFormat
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a part, in the order of the queue. For a plan without parts Spark calls this with a
-        part of its own.
-        """
+        """The rows of a part, in the order of the queue."""
+        # For a plan without parts Spark calls this with a part of its own.
         if not isinstance(partition, RangePartition):
             return
         wanted, connection = partition.wanted, self.connection

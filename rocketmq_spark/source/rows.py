@@ -115,8 +115,7 @@ def offsets_of(columns: dict[str, pa.Array]) -> Ints:
 
 
 INFLATED_BATCH_BYTES: Final = 8 << 20
-"""Memory bound: a batch ends where its decompressed bodies exceed this, since small answers may become large.
-"""
+"""A batch ends where its inflated bodies exceed this: what is pulled small may become large."""
 _TIME_MS_MIN: Final = -62_135_596_800_000
 _TIME_MS_MAX: Final = 253_402_300_799_999
 """The years 1 to 9999, which are all that a timestamp can hold; producers may send anything."""

@@ -3,11 +3,10 @@
 Spark keeps one reader per query, in a Python process beside the driver. The reader determines the end offsets
 of each batch; tasks read the parts of a batch as those of a batch query.
 
-Every batch starts at offsets that are in the checkpoint before the batch is read, so that a repeated batch
-reads the same messages. Therefore a queue that is found while the query runs (of a new broker, of a new topic
-that the pattern matches, or added to a topic) is first written to the offsets with its first offset, and is
-read from the next batch on. The same is done for a queue whose offset is not valid any more, because
-retention deleted the next messages or the topic was created again.
+A queue that turns up while the query runs, of a new broker, a new topic that the pattern matches or a topic
+that was given more queues, first enters the offsets where it begins, and is read from the next batch on. So
+does one whose place is gone: retention deleted what comes next, or the topic was created again. So every
+batch's start is in the checkpoint before it is read.
 """
 
 import logging
@@ -41,8 +40,7 @@ from rocketmq_spark.source.subscription import LatestOffsets, find_queues, resol
 
 COMMIT_DEADLINE_S = 5.0
 """Time limit of the commits to the consumer group at one trigger, since the query does not need them: for
-retries at all brokers together, and for the queues of a broker after the first COMMIT_QUEUES. The others are
-committed at the next trigger.
+retries, and for the queues of a broker after the first COMMIT_QUEUES. The next trigger commits the others.
 """
 COMMIT_QUEUES = 512
 COMMIT_PAUSE_S = 15.0
@@ -70,8 +68,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._passed: Offsets = {}
         """First offsets of queues whose earlier messages were already reported as lost."""
         self._committed: Offsets = {}
-        """Offsets that this run has committed to the group: every queue once, even one without new messages.
-        """
+        """What this run has committed for the group: every queue once, even one without new messages."""
         self._no_commit_before_s: dict[str, float] = {}
         """By broker: no commit before this time of the monotonic clock, after a failed one."""
         self._targets: Offsets | None = None
@@ -102,14 +99,11 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Take a snapshot of the end offsets: the query reads up to them and ends, however many messages come
-        meanwhile.
-        """
+        """Note where the queues end now: the query reads up to there."""
         self._targets = self._known_ends().newest()
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802
-        """End offsets of the batch that begins at `start`. An end is lower than the start only in a queue
-        that has lost messages or was created again.
+        """Where the batch that begins at `start` ends; before it only in a queue that is not what it was.
 
         Raises RocketmqSparkError.
         """
@@ -127,9 +121,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(found | places, start_ms)
 
     def _places(self, begins: Offsets, newest: Offsets, start_ms: int | None) -> Offsets:
-        """New offsets in queues that this batch does not read: set back, moved past lost messages, or just
-        found.
-        """
+        """Where queues begin that are not read in this batch: the stream's place in them is new."""
         losses = self._loss_detector()
         back = losses.set_back(begins, newest, waits=self._targets is not None)
         passed = losses.overtaken(begins, newest)

@@ -207,9 +207,8 @@ class LatestOffsets:
         return found
 
     def _of_listed(self) -> Offsets:
-        """The end offsets of the listed queues. The last list is used again until it is due, if all leaders
-        answer at the first attempt.
-        """
+        """The end offsets of the listed queues."""
+        # The last list is used again until it is due, if all leaders answer at the first attempt.
         began_s = time.monotonic()
         if self.last is not None and began_s < self._list_again_s:
             try:
@@ -239,9 +238,8 @@ class LatestOffsets:
         return listed
 
     def _of_unlisted(self, queues: Collection[MessageQueue]) -> Offsets:
-        """End offsets of queues that are known but not listed, if their broker answers: a name server that
-        was started learns all topics within half a minute. A queue that stays unlisted for the retry deadline
-        is dropped here; the stream keeps its offset.
+        """Their ends as far as a broker still has them: a name server learns its topics within half a minute
+        after its start. What stays unlisted is forgotten here, and keeps its place.
         """
         found: Offsets = {}
         now_s = time.monotonic()

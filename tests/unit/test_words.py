@@ -34,9 +34,7 @@ PLAINER_NAMES = {
     "is_undisputed": "has_lease",
     "judge_stop": "check_torn_tail",
     "LOOK_INTERVAL_S": "POLL_INTERVAL_S",
-    "_let_go": "_enqueue",
     "own_words": "size_and_position",
-    "_take_back": "_requeue",
 }
 """Names of the code that did not say what they name."""
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")]

@@ -289,9 +289,9 @@ class BatchWriter:
         self.head: Head = store.last()
         self._added: list[int] = [0, 0, 0, 0]
         self.problem: Exception | None = None
-        """The exception of a failed batch. `write` runs in the thread of Spark's callback, so the job reads
-        it here: the exception that Spark raises has only its text.
-        """
+        """The exception of a failed batch."""
+        # `write` runs in the thread of Spark's callback, so the job reads it here: the exception that Spark
+        # raises has only its text.
 
     def write(self, frame: DataFrame, batch_id: int) -> None:
         """For `foreachBatch`."""
@@ -342,9 +342,8 @@ class BatchWriter:
         return sorted((parse_file(row.line) for row in lines), key=lambda file: file.name)
 
     def _check_repeat(self, frame: DataFrame, batch_id: int) -> None:
-        """A batch that the archive has must not have more messages now. Spark may have lost its plan of the
-        batch in a power failure, and have planned a longer one.
-        """
+        """A batch that the archive has must not have more messages now."""
+        # Spark may have lost its plan of the batch in a power failure, and have planned a longer one.
         from pyspark.sql.functions import max as greatest
 
         queues = frame.groupBy("topic", "brokerName", "queueId")

@@ -201,9 +201,9 @@ class ArchiveStore:
         self.clear_staging()
 
     def _fold(self, first: int, last: int) -> None:
-        """Join manifest files. Readers ignore the single files as soon as the joined one exists, so a crash
-        between the rename and the removals does no harm.
-        """
+        """Join manifest files."""
+        # Readers ignore the single files as soon as the joined one exists, so a crash between the rename and
+        # the removals does no harm.
         singles = [f"{_MANIFEST}/{number:08d}.jsonl" for number in range(first, last + 1)]
         data = b"".join(bytes(self._fs.cat_file(self.full(name))) for name in singles)
         self._put(f"{_MANIFEST}/_folding.jsonl", data)

@@ -1,9 +1,8 @@
 """The job that sends messages of an archive, or of a time window of topics, again: at a bounded rate.
 
-A replay sends batches. The state file has the plan of a batch (which task sends which messages in which
-order) before the batch is sent; a replay that was killed sends that batch again with the same partitions and
-rows. LedgerMQ brokers then drop the rows that they have; other brokers may store the messages of one batch
-twice.
+It goes batch by batch. What a batch sends, and which task sends it in which order, is written down before the
+batch is sent; a replay that was killed sends that batch again, exactly the same. With a LedgerMQ cluster the
+sink then drops what is stored already; other brokers may store a batch's messages twice.
 """
 
 from __future__ import annotations
@@ -170,9 +169,7 @@ def _begin(options: ReplayOptions) -> ReplayState:
 
 
 def _settled(options: ReplayOptions) -> str:
-    """The delivery that `auto` selects, decided once by the brokers of the target, so that all batches are
-    equal.
-    """
+    """What `auto` means with the brokers that there are: asked once, so that every batch is sent alike."""
     connection = parse_sink_options(_sink_base(options), is_stream=False).connection
     with connected(connection) as cluster:
         try:

@@ -1,6 +1,4 @@
-"""The progress of a replay in one small file, written before and after each batch, so that a batch can be
-repeated exactly.
-"""
+"""How far a replay is, in one small file, written before each batch and after it: a repeat is the same."""
 
 from __future__ import annotations
 
