@@ -154,8 +154,8 @@ class EpollEntry:
 
     def send(self, parts: list[bytes], size_bytes: int) -> list[bytes | memoryview]:
         """Returns what the kernel did not accept of so many bytes; the loop writes it, and reports errors."""
-        # The compiled call never waits. It returns 0 for a full socket buffer and for an error: the loop writes
-        # the rest, meets the same error, and reports it.
+        # The compiled call never waits. It returns 0 for a full socket buffer and for an error alike: the
+        # loop writes the rest, meets the same error, and reports it.
         sent: int = self._poller.send(self.fd, self._connection, parts)
         return [] if sent == size_bytes else _unsent(parts, sent)
 
