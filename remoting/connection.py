@@ -229,9 +229,8 @@ class Connection(asyncio.Protocol):
         """Close at once; unwritten bytes are lost."""
         self._leave_epoll()
         self._abort_transport()
-        self._loop.call_soon(
-            self._end, None
-        )  # uvloop does not call connection_lost for a cancelled connection attempt
+        # uvloop does not call connection_lost for a cancelled connection attempt.
+        self._loop.call_soon(self._end, None)
 
     def check(self, now_s: float) -> None:
         """Close an idle connection; abort one that stalls or does not complete a frame. Called by the owner's
