@@ -131,7 +131,7 @@ def _load(path: Path) -> dict[str, dict[str, str]]:
 
 
 def _save(path: Path, data: bytes) -> None:
-    """Replace a file as a whole: a crash leaves the old table or the new one.
+    """Replace a file atomically: a crash leaves the old table or the new one.
 
     The data is synced before the rename, and the directory after it: a rename that reached the disk earlier
     than the data would leave an empty table.

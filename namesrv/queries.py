@@ -10,12 +10,12 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.headers.admin import TopicRequestHeader
 from remoting.headers.namesrv import (
     BrokerNameRequestHeader,
     ClusterRequestHeader,
     DeleteTopicRequestHeader,
 )
+from remoting.headers.topics import TopicRequestHeader
 from remoting.route import RouteError, TopicRoute, format_cluster_info, format_topic_route, parse_topic_route
 from remoting.router import Router
 

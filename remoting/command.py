@@ -228,7 +228,7 @@ def decode_command(payload: bytes) -> RemotingCommand:
 
 
 def encode_command(command: RemotingCommand) -> bytes:
-    """Return the whole frame."""
+    """Return the complete frame."""
     return encode_head(command) + command.body
 
 

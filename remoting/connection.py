@@ -219,7 +219,9 @@ class Connection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         self.flush(self._loop.time())
+        # A closing transport waits until the peer has read everything: from now on `stall_ms` applies.
         self._stalled_since_s = self._stalled_since_s or self._loop.time()
+        # Before the transport closes the descriptor: the system may give its number to the next connection.
         self._leave_epoll()
         self._transport.close()
 
@@ -227,9 +229,8 @@ class Connection(asyncio.Protocol):
         """Close at once; unwritten bytes are lost."""
         self._leave_epoll()
         self._abort_transport()
-        self._loop.call_soon(
-            self._end, None
-        )  # uvloop does not call connection_lost for a connection attempt that it gave up
+        # uvloop does not call connection_lost for a cancelled connection attempt.
+        self._loop.call_soon(self._end, None)
 
     def check(self, now_s: float) -> None:
         """Close an idle connection; abort one that stalls or does not complete a frame. Called by the owner's
@@ -288,7 +289,8 @@ class Connection(asyncio.Protocol):
         self.opened_s = self.last_received_s = self._last_sent_s = self._loop.time()
         self._owner.connection_opened(self)
         if self._epoll is not None and connected is not None:
-            self._loop.call_soon(self._join_epoll, connected)  # the loop begins to read only after this call
+            # The transport starts reading in a callback after this method; _join_epoll runs after that one.
+            self._loop.call_soon(self._join_epoll, connected)
 
     def data_received(self, data: bytes) -> None:
         now_s = self.last_received_s = self._loop.time()
@@ -299,6 +301,8 @@ class Connection(asyncio.Protocol):
         else:
             commands = received.commands
             partial_bytes = self._held.partial_bytes = self._reader.partial_bytes
+            # The time of a frame runs from its first byte. Further bytes do not restart it, or a peer that
+            # sends one byte at a time could hold the connection for ever.
             if commands or self._frame_since_s is None:
                 self._frame_since_s = now_s if partial_bytes else None
             for place, size_bytes in received.large:
@@ -320,6 +324,7 @@ class Connection(asyncio.Protocol):
         self, requests: list[RemotingCommand], open_count: int, code: int, now_s: float
     ) -> None:
         """EpollConnection: complete requests, none of them large, were read."""
+        # One call reads many connections. Handling an earlier one may have closed this one meanwhile.
         if self._entry is None:
             return
         self.last_received_s = now_s
@@ -337,6 +342,7 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if self._epoll is None or transport is None or transport.is_closing() or self._is_reading_paused:
             return
+        # One reader at a time: with two, chunks of one stream could be joined in the wrong order.
         transport.pause_reading()
         try:
             self._entry = self._epoll.register(self, connected, self.partial_bytes)
@@ -379,7 +385,7 @@ class Connection(asyncio.Protocol):
         """Runs once, at the first sign that the connection has ended."""
         if self._is_over:
             return
-        self._is_over = True
+        self._is_over = True  # first: the calls below may end the connection again
         self._abort_transport()
         self._leave_epoll()
         self._out.clear()
@@ -409,6 +415,8 @@ class Connection(asyncio.Protocol):
         if body:
             self._out.append(body)
         self._out_bytes += len(data) + len(body)
+        # Collected bytes are not in the transport's buffer, whose bounds stop a slow reader: hand them over
+        # early, so that one turn with many large answers meets those bounds.
         if self._out_bytes > self._limits.write_buffer_high_bytes:
             self._flush_now()
 
@@ -422,9 +430,12 @@ class Connection(asyncio.Protocol):
         if not parts or transport is None or transport.is_closing():
             return
         self._last_sent_s = now_s
+        # asyncio's writelines may join the parts itself, so the transport gets one. sendmsg takes several:
+        # there, joining pays only for small parts.
         if len(parts) > 1 and (size_bytes < JOINED_BYTES_MAX * len(parts) or self._entry is None):
             parts = [b"".join(parts)]
         unsent: list[bytes | memoryview] = [*parts]
+        # Bytes that the transport still holds come first: sending past it would put frames out of order.
         if self._entry is not None and not transport.get_write_buffer_size():
             unsent = self._entry.send(parts, size_bytes)
             if not unsent:
@@ -458,15 +469,18 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
+        # Two bounds: with one, a connection at the bound would be paused and resumed with every answer.
         part = 2 if self._is_reading_paused else 1
         is_paused = (
             self._stalled_since_s is not None
             or self._unanswered > self._limits.unanswered_max // part
+            # Only with open requests: a handler that keeps a request after its answer must not stop reading.
             or (self._unanswered > 0 and self._held.large_bytes > self._limits.unanswered_bytes_max // part)
         )
         if is_paused == self._is_reading_paused:
             return
         self._is_reading_paused = self._held.wants_freed = is_paused
+        # The peer could not complete its frame while this side did not read: its time starts again.
         if not is_paused and self._frame_since_s is not None:
             self._frame_since_s = self._loop.time()
         try:

@@ -1,5 +1,5 @@
-"""Reads all connections of a server in one pass of a loop turn, and writes to them in another, in compiled
-code where there is some.
+"""Reads all connections of a server in one pass of a loop turn, and writes to them in another. Both use
+compiled code; without it, each connection is read and written by the event loop.
 
 The event loop opens and closes each connection, and writes what the kernel does not accept at once. Only
 reading is done here: one compiled call returns the ordinary requests of all readable connections; other input
@@ -63,7 +63,7 @@ class EpollConnection(Protocol):
 
 
 class EpollIo:
-    """Of one server, on the loop that it is made on."""
+    """Reads and writes the connections of one server, on the thread of the loop that it is made on."""
 
     def __init__(self, limits: RemotingLimits) -> None:
         self._limits = limits
@@ -85,6 +85,8 @@ class EpollIo:
 
     def flush_later(self, connection: EpollConnection) -> None:
         """`flush` it at the end of this turn."""
+        # Callbacks run in the order of call_soon. This one comes after all that are scheduled already, so
+        # their answers leave in the same write.
         if not self._unflushed:
             self._loop.call_soon(self._flush_all)
         self._unflushed.append(connection)
@@ -106,6 +108,8 @@ class EpollIo:
         self._loop.add_reader(self._poller.fileno(), self._read)
 
     def _read(self) -> None:
+        # epoll is level-triggered: the loop calls this again while a connection is readable. So connections
+        # beyond READ_AT_ONCE are read in the next turn, after the handlers of this one.
         now_s = self._loop.time()
         for connection, found, open_count, code in self._poller.collect():
             try:
@@ -120,6 +124,7 @@ class EpollIo:
                 connection.abort()
 
     def _flush_all(self) -> None:
+        # A new list first: what is written during these flushes belongs to the next turn.
         unflushed, self._unflushed = self._unflushed, []
         now_s = self._loop.time()
         for connection in unflushed:
@@ -149,6 +154,8 @@ class EpollEntry:
 
     def send(self, parts: list[bytes], size_bytes: int) -> list[bytes | memoryview]:
         """Returns what the kernel did not accept of so many bytes; the loop writes it, and reports errors."""
+        # The compiled call never waits. It returns 0 for a full socket buffer and for an error alike: the
+        # loop writes the rest, meets the same error, and reports it.
         sent: int = self._poller.send(self.fd, self._connection, parts)
         return [] if sent == size_bytes else _unsent(parts, sent)
 

@@ -15,7 +15,7 @@ DEPTH_MAX = 64
 _token = re.compile(r'\s*([{}\[\]:,]|"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null)', re.DOTALL)
 _rest_is_blank = re.compile(r"\s*\Z").match
 _keys = re.compile(
-    r'"(?:[^"\\]++|\\.)*+"?'  # a text is skipped as a whole, also one without an end
+    r'"(?:[^"\\]++|\\.)*+"?'  # a string is skipped completely, also one without an end
     r'|(\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\}(?=\s*+:))'  # an object that is a key
     r"|(?<![\w.+-])(0|-?[1-9]\d*+)(?=\s*+:)",  # a number that is one
     re.DOTALL,

@@ -52,6 +52,7 @@ class MemoryLimit:
             self._evict_largest()
 
     def _evict_largest(self) -> None:
+        # The sum may be too high, as freed bytes are reported late: measure before aborting any connection.
         measured = [(holder.measure(), holder) for holder in self._holders()]
         self._sum_bytes = sum(size for size, _ in measured)
         if self._sum_bytes <= self._bytes_max:
@@ -102,14 +103,18 @@ class HeldMemory:
 
     def watch(self, request: RemotingCommand, size_bytes: int) -> None:
         """Count a request for as long as it exists, answered or not."""
+        # A weak reference, since a handler may keep the request after its answer, or drop it long before.
         self._large[weakref.ref(request, self._freed)] = size_bytes
         self.large_bytes += size_bytes
 
     def report(self) -> None:
         """Report to the limit, once the difference reaches REPORT_STEP_BYTES."""
+        # In steps: a report for each read would cost more than the bound's precision is worth.
         grown_bytes = self.sum_bytes - self._reported_bytes
         if self._limit is not None and abs(grown_bytes) >= REPORT_STEP_BYTES:
-            self._reported_bytes += grown_bytes
+            self._reported_bytes += (
+                grown_bytes  # before `add`, which may evict, and so close, this connection
+            )
             self._limit.add(grown_bytes)
 
     def measure(self) -> int:
@@ -124,8 +129,8 @@ class HeldMemory:
         self._limit = None
 
     def _freed(self, reference: "weakref.ref[RemotingCommand]") -> None:
-        # The garbage collector calls this at any moment and on any thread: it only counts, the rest is the
-        # loop's.
+        # The garbage collector may call this at any moment and on any thread. So this method only counts;
+        # resuming the transport is left to the loop's thread.
         self.large_bytes -= self._large.pop(reference, 0)
         if self.wants_freed and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._on_freed)

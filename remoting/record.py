@@ -60,7 +60,7 @@ class MessageIllegalError(ValueError):
 
 
 class CorruptRecordError(ValueError):
-    """The bytes are not a whole, consistent record."""
+    """The bytes are not a complete, consistent record."""
 
 
 @dataclass(slots=True)

@@ -40,7 +40,7 @@ NOTHING_THERE: Final = frozenset(
         ResponseCode.POLLING_TIMEOUT,
     }
 )
-"""Codes of answers that are no refusals: the request succeeded, or found nothing."""
+"""Codes of answers that are not refusals: the request succeeded, or found nothing."""
 TASKS_MAX = 4096
 TURN_S_MAX = 0.02
 """Time limit for the requests of one turn that are handled one by one."""
@@ -139,6 +139,8 @@ class Router:
                 batches.setdefault(batch_handler, []).append((connection, requests))
             else:
                 self._sort_out(connection, requests, batches)
+        # Single requests come before the batches: a heartbeat or a lock does not wait for a put. While older
+        # ones wait for the next turn, new ones queue behind them: requests keep their order.
         if self._waiting and not self._is_continuing:
             self._handle_waiting()
         for batch_handler, batch in batches.items():
@@ -150,7 +152,7 @@ class Router:
         requests: list[RemotingCommand],
         batches: dict[BatchHandler, list[Batch]],
     ) -> None:
-        """Requests of several codes, or of one that is handled one by one."""
+        """Group requests of several codes, or of one that is handled one by one, by handler."""
         of_handlers: dict[BatchHandler, list[RemotingCommand]] = {}
         for request in requests:
             batch_handler = self._batch_handlers.get(request.code)
@@ -221,6 +223,7 @@ class Router:
     def _follow(
         self, request: RemotingCommand, connection: Connection, result: Awaitable[RemotingCommand | None]
     ) -> None:
+        # A coroutine that has not started can be refused without effect. A future's work has begun.
         if inspect.iscoroutine(result) and len(self._tasks) >= self._tasks_max:
             result.close()
             connection.warn_once("overload", f"{self._tasks_max} requests are being handled; request refused")

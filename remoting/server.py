@@ -77,6 +77,7 @@ class RemotingServer:
         loop = asyncio.get_running_loop()
         self._inbox = Inbox(self._router)
         self._epoll = EpollIo(self._limits)
+        # Files of the store are opened later: without this reserve, connections could take all descriptors.
         room = limits.room(self._limits.connections_max)
         self._connections_max = room.connections_max
         self._server = await listening(
@@ -94,6 +95,7 @@ class RemotingServer:
         self._server.close()
         if self._timer is not None:
             self._timer.cancel()
+        # Handlers are cancelled before connections close, so that none uses a closed connection.
         await self._router.close()
         self._all_closed.clear()
         for connection in self.connections:
@@ -130,6 +132,7 @@ class RemotingServer:
             _log.warning("%d connections are open; silent ones make room", len(self._connections))
         self._evicted += 1
         oldest = next(iter(self._silent))
+        # Removed first: its place is free at once, and listeners are not notified, as it sent no request.
         self._remove(oldest)
         oldest.abort()
         return True

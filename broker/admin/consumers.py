@@ -21,8 +21,9 @@ from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import CommandError, RemotingError, RequestError, RequestTimeoutError
 from remoting.fastjson import FastjsonError, loads, object_key_map
-from remoting.headers.admin import GroupRequestHeader, GroupTopicRequestHeader, TopicRequestHeader
+from remoting.headers.admin import GroupRequestHeader, GroupTopicRequestHeader
 from remoting.headers.consume import CallConsumerRequestHeader, ConsumerStatusRequestHeader
+from remoting.headers.topics import TopicRequestHeader
 from remoting.router import Handlers
 
 STATUS_LIMIT_S: Final = 5.0

@@ -229,7 +229,7 @@ class ConfigAdmin:
         }
 
     def show(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """26: every key with its value in force, and beside RocketMQ's answer which keys can change."""
+        """26: every key with its current value. The answer also names the keys that can change."""
         version = orjson.dumps(self._state.data_version.to_json()).decode()
         body = format_properties_text(self._values())
         ext_fields = {"version": version, "runtimeKeys": ",".join(sorted(RUNTIME_KEYS))}

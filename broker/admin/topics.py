@@ -33,7 +33,8 @@ from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.fastjson import object_key_map
-from remoting.headers.admin import CreateTopicRequestHeader, TopicRequestHeader
+from remoting.headers.admin import CreateTopicRequestHeader
+from remoting.headers.topics import TopicRequestHeader
 from remoting.router import HandlerResult, Handlers
 
 

@@ -129,7 +129,7 @@ def parse_client_config(body: bytes) -> tuple[str, Subscription]:
 def parse_subscription(data: Mapping[str, Any]) -> Subscription:
     """Read RocketMQ's SubscriptionData. Raises HeartbeatError.
 
-    An expression of tags that cannot be read is kept without a filter: refusing the whole heartbeat would cut
+    An expression of tags that cannot be read is kept without a filter: refusing the heartbeat would cut
     off the client's other groups, and the pull that would use it is answered with 23.
     """
     expression = _text(data, "subString")

@@ -114,7 +114,7 @@ class PullWaits(Generic[T]):
             self._resume_all(self._table.wake(key, arrivals), False)
 
     def _on_writable_change(self, is_writable: bool) -> None:
-        """A new leader's word on a queue's end is final, where a follower's was not: ask again for those
+        """A new leader knows the end of a queue, which a follower may not: read again for those
         beyond it.
         """
         if is_writable:

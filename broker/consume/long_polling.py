@@ -1,6 +1,6 @@
 """Pulls that wait for a message, by queue and by deadline (PullRequestHoldService). Pure: no clock, no loop.
 
-Deadlines are rounded up to whole buckets. So holding and removing a pull have constant cost, independent of
+Deadlines are rounded up to the next bucket. So holding and removing a pull have constant cost, independent of
 the number of held pulls, and a pull that is resumed before its deadline leaves no entry behind.
 """
 

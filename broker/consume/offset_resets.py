@@ -319,7 +319,7 @@ class AppliedResets(LogMachine):
         self._resets.become_leader(self._now_ms())
 
     def become_follower(self) -> None:
-        """The next leader sends the consumers; this node may not hear that it did."""
+        """The next leader redirects the consumers; this node may not learn that it did."""
         self._resets.become_follower(self._now_ms() + HEARD_OF_MS)
 
     def _apply_offsets(self, change: CommitOffsets, stored_ms: int) -> None:

@@ -167,7 +167,7 @@ class OffsetProcessor:
         """The offset this follower has applied, where a refusal does more harm than an offset that may be
         old.
 
-        C++ clients treat a refused 14 for a retry topic as offset 0 and consume the whole topic again.
+        C++ clients treat a refused 14 for a retry topic as offset 0 and consume the complete topic again.
         """
         if request.code != RequestCode.QUERY_CONSUMER_OFFSET or request.language != "CPP":
             return None

@@ -72,9 +72,9 @@ class PropertyBatch:
         DamagedRecordError.
         """
         units = queue.units(start, count)
-        for stretch in _stretches(units):
+        for run in _contiguous_runs(units):
             try:
-                self._add(stretch)
+                self._add(run)
             except PositionError:
                 if not self._pieces:
                     raise
@@ -113,7 +113,7 @@ class PropertyBatch:
         return self._filter.wants(properties)
 
 
-def _stretches(units: Sequence[Unit]) -> Iterator[Sequence[Unit]]:
+def _contiguous_runs(units: Sequence[Unit]) -> Iterator[Sequence[Unit]]:
     """The units in runs of at most READ_BYTES_MAX, at least one unit each."""
     first = 0
     size_bytes = 0
@@ -137,7 +137,7 @@ class ReadLimits:
     """Bounds of one answer. A message larger than `bytes_max` is still returned, alone.
 
     messages_max: a client that asks for fewer gets no more than these. asked_bytes_max: for a client that
-    names a maximum of bytes itself, as readers of whole topics do. examined_max: units examined when a filter
+    sets a maximum of bytes itself, as readers of full topics do. examined_max: units examined when a filter
     selects few of them (Java: 16,000 bytes of a consume queue). examined_bytes_max: records read for a filter
     by properties.
     """
@@ -354,13 +354,13 @@ class QueueReader:
     def _fill(
         batch: _Batch | PropertyBatch, queue: Units, offset: int, count_max: int, looked_at: int
     ) -> None:
-        stretch = count_max
+        step = count_max
         while not batch.is_full and batch.examined < looked_at:
             # Read further only as the filter turns out to pass few: most pass nearly everything.
-            count = min(stretch, looked_at - batch.examined)
+            count = min(step, looked_at - batch.examined)
             if not batch.add_from(queue, offset + batch.examined, count):
                 break
-            stretch *= 2
+            step *= 2
 
 
 def _looked_at(wanted: MessageFilter, count_max: int, limits: ReadLimits) -> int:

@@ -41,8 +41,8 @@ from remoting.router import Batch, BatchHandler, RequestCounts
 LEADER_REFUSES = "this node leads: its disk is full, or it is handing leadership over"
 """In the remark, when the log of a writable leader refuses a put."""
 PUT_MESSAGES_MAX = 2_000
-"""Most messages in one put (a larger batch send is put alone): the log accepts or refuses a put as
-a whole, and a turn full of batches should not fail as one.
+"""Most messages in one put (a larger batch send is put alone): the log accepts or refuses all
+messages of a put, and one refusal should not fail every batch of a turn.
 """
 PENDING_BYTES_MAX = 256 * 1024 * 1024
 """Bodies of sends that are held or not yet committed. The log's own bound counts messages, whatever their

@@ -144,7 +144,7 @@ class ReplyMessageProcessor:
         properties: dict[str, str],
         connection: Connection,
     ) -> RemotingCommand:
-        """326, in the form with whole names (ReplyMessageRequestHeader)."""
+        """326, in the form with full names (ReplyMessageRequestHeader)."""
         now_ms = self._clock()
         try:
             text = format_properties({**properties, PROPERTY_PUSH_REPLY_TIME: str(now_ms)}).decode()

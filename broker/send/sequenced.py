@@ -3,9 +3,9 @@
 The checks of a sequenced send, and the messages it turns into, are as those of a batch send
 (broker/send/admission.py), but each message names its own queue, and may have its own delay.
 
-LEDGERMQ_END_BATCH: is the log's part of a batch what its writer has sent? And is the writer done? A task
+LEDGERMQ_END_BATCH compares a batch in the log with what its writer has sent, and can end the writer. A task
 knows only its own rows. Rows that an earlier attempt sent beyond them, or for partitions that no longer
-exist, are seen only by the driver, which knows the whole batch once all of it is acknowledged.
+exist, are seen only by the driver, which knows the complete batch once all of it is acknowledged.
 """
 
 from itertools import islice

@@ -3,12 +3,12 @@ ones.
 
 The replicated state holds the last committed number of each writer (broker/state/writers.py). The leader also
 holds what it has appended since: the tips here. A tip advances when the log accepts its append, and is
-dropped when the state has reached it, or when the node is no leader any more: then another leader's log
+dropped when the state has reached it, or when the node loses leadership: then another leader's log
 decides, and a node leads again only after it has applied all that earlier leaders wrote.
 
 A sender that gives a digest of its rows is refused when a repeat differs from what it sent before: if only
 numbers were compared, different rows would count as repeats and be lost. The digest of a partial repeat is
-compared where the log ends; that of a whole repeat by the next request that reaches further, or at the end of
+compared where the log ends; that of a full repeat by the next request that reaches further, or at the end of
 the batch by `differences`.
 
 An append that no majority acknowledged in time stays in this leader's log as long as it leads. So its tip

@@ -97,7 +97,7 @@ class TrimLog:
 
 @dataclass(frozen=True, slots=True)
 class TrimQueues:
-    """The topic's queues show no message before these offsets any more: its own time to keep them is over."""
+    """The topic's queues no longer show messages before these offsets: its retention time has passed."""
 
     topic: str
     offsets: Mapping[int, int]

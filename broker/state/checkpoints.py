@@ -1,4 +1,4 @@
-"""Checkpoints: the whole replicated state as records of the log, so that the log before them can be deleted.
+"""Checkpoints: all of the replicated state as records of the log, so that the log before them can be deleted.
 
 A node must start at a later entry than its state covers when its disk is new, or when it was offline for so
 long that the next entry is already deleted. It loads the first checkpoint that it finds in the log and

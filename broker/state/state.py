@@ -3,7 +3,7 @@ the progress of sequenced writers, which is read from their own records.
 
 A change is a record of the system topic rmq_sys_LEDGERMQ_STATE. It is acknowledged once it is committed and
 applied here; every node applies the same records in log order, so after a failover no table is older than
-what was acknowledged. With a snapshot file a node need not read the whole log at its start. See
+what was acknowledged. With a snapshot file a node need not read the complete log at its start. See
 docs/decisions/replicated_state.md#topics-groups-and-offsets-are-records-of-the-log.
 
 The changes that are proposed in one turn of the event loop are joined in one record. Each proposer's future
@@ -291,7 +291,7 @@ class ReplicatedState(LogMachine):
 
     @property
     def base(self) -> Base:
-        """The newest whole checkpoint in the log."""
+        """The newest complete checkpoint in the log."""
         return self._keeper.base
 
     @property
@@ -370,16 +370,16 @@ class ReplicatedState(LogMachine):
                     raise InvalidChangeError(error)
             if any(self._is_of_deleted(change) for change in changes):
                 return _resolved(PutStatus.OS_PAGE_CACHE_BUSY)
-            whole = self._behind_deletions(changes)
+            ordered = self._behind_deletions(changes)
             deleted = [
                 change.name
-                for change in whole
+                for change in ordered
                 if isinstance(change, DeleteTopic)
                 and change.has_messages_gone
                 and change.name not in self._tables.static_topics
             ]
-            made = [change.config.name for change in whole if isinstance(change, PutTopic)]
-            return self._proposals.add([encode_change(change) for change in whole], made, deleted)
+            made = [change.config.name for change in ordered if isinstance(change, PutTopic)]
+            return self._proposals.add([encode_change(change) for change in ordered], made, deleted)
         except InvalidChangeError as error:
             logger.warning("state change refused: %s", error)
             return _resolved(PutStatus.MESSAGE_ILLEGAL)
@@ -396,15 +396,15 @@ class ReplicatedState(LogMachine):
         """When a deleted topic is created again, a second deletion is written before the creation: it removes
         offsets that were committed after the first deletion.
         """
-        whole: list[Change] = []
+        ordered: list[Change] = []
         for change in changes:
             if isinstance(change, PutTopic):
                 name = change.config.name
                 is_there = name in self._tables.topics or self._proposals.is_changing(name)
                 if not is_there and name in self._tables.deleted_at:
-                    whole.append(DeleteTopic(name))
-            whole.append(change)
-        return whole
+                    ordered.append(DeleteTopic(name))
+            ordered.append(change)
+        return ordered
 
     async def ensure_topic_config(self, config: TopicConfig) -> TopicConfig:
         """The topic of that name, created as `config` when it is missing. Raises StateChangeError."""
@@ -434,7 +434,7 @@ class ReplicatedState(LogMachine):
             raise StateChangeError(status)
 
     async def write_checkpoint(self, part_bytes: int) -> PutStatus:
-        """Put the whole state, and how far every queue is, into the log. PUT_OK: all of it is committed."""
+        """Put the state, and each queue's next offset, into the log. PUT_OK: all of it is committed."""
         rows = self._tables.copy().rows()
         return await self._keeper.write(self.applied_index, rows, part_bytes, self._record_message)
 
@@ -476,7 +476,7 @@ class ReplicatedState(LogMachine):
 
     def _apply_records(self, batch: DispatchBatch) -> None:
         version = self._tables.topics_version
-        # Read all before applying any: when one is damaged, the caller passes the whole batch again.
+        # Read all before applying any: when one is damaged, the caller passes the same batch again.
         records = [
             (request, decode_record(self._log.read(request.position, request.size)))
             for request in (batch if STATE_TOPIC in batch.topics else ())

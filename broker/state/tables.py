@@ -261,7 +261,7 @@ class QueueLocks:
                 own[group, (topic, queue_id)] = client_id
 
     def drop(self, group: str, client_id: str, queues: Mapping[str, Iterable[int]]) -> None:
-        """The client holds these queues no more. What another holds by now stays."""
+        """Release the client's locks of these queues. Locks that another client holds by now stay."""
         own = self._own()
         for topic, queue_ids in queues.items():
             for queue_id in queue_ids:

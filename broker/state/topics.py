@@ -49,7 +49,7 @@ NOT_ALLOWED_TO_SEND = frozenset(
 )
 """Topics no client may send to: TopicValidator's not-allowed set, and the one that only we can read."""
 SYSTEM_TOPICS = NOT_ALLOWED_TO_SEND | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
-"""Topics no client may create or delete, besides every name that begins with `rmq_sys_`."""
+"""Topics no client may create or delete, in addition to every name that begins with `rmq_sys_`."""
 
 _TOPIC_NAME = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 

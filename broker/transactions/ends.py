@@ -43,7 +43,7 @@ HELD_MAX = 10_000
 TURN_DECISIONS_MAX = 500
 TURN_BYTES_MAX = 8 * 1024 * 1024
 LEADER_PATIENCE_S = 2.0
-"""An election is over by then; the check asks again what was lost."""
+"""An election has ended by then; a lost request is repeated by the next check."""
 LEADER_TIMEOUT_S = 3.0
 _ENDINGS = {TRANSACTION_COMMIT: Ending.COMMIT, TRANSACTION_ROLLBACK: Ending.ROLLBACK}
 
@@ -171,7 +171,7 @@ class EndTransactions:
             self._retry = asyncio.get_running_loop().call_later(REQUEST_RETRY_MS / 1000, self._flush)
             return False
         if status is PutStatus.MESSAGE_ILLEGAL and len(turn.decisions) > 1:
-            # A put is accepted as a whole or not at all: one by one, only the illegal message is refused.
+            # A put is accepted completely or not at all: one by one, only the illegal message is refused.
             for end in turn.ends:
                 single = _Turn(1)
                 self._decide_or_answer(end, single)

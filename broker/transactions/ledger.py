@@ -1,7 +1,7 @@
 """The leader's table of open transactions: loaded from the log, changed only by records of the op topic, and
 written to it as snapshots.
 
-The table is loaded when leadership begins and dropped when it ends (commitlog/log_machine.py): the last whole
+The table is loaded when leadership begins and dropped when it ends (commitlog/log_machine.py): the last full
 snapshot in the op queue, and the records after it. During a leadership every change is written to the log and
 applied to the table in one step. So the table is never behind the log, and no transaction ends twice.
 """
@@ -99,7 +99,7 @@ class Loader:
             window.finish(ended.offset, ended.ending)
 
     async def _snapshot(self) -> tuple[TransactionWindow | None, int]:
-        """The last whole snapshot, and the offset after it in the op queue."""
+        """The last complete snapshot, and the offset after it in the op queue."""
         async for start, end in self._ops.snapshots(_place_of):
             window = join_parts([decode_op(part) async for part in self._ops.records(start, end)])
             if window is not None:
@@ -286,7 +286,7 @@ class TransactionLedger(LoadedMachine[TransactionWindow]):
         return True
 
     def _finish_unfinished(self, loaded: Loaded) -> bool:
-        """Write, as a whole, what the last leader had begun to write. Whether the log accepted it."""
+        """Put a decision that the last leader wrote only in part. Returns whether the log accepted it."""
         unfinished = loaded.unfinished
         if unfinished is None:
             return True

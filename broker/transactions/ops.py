@@ -122,7 +122,7 @@ def decode_op(record: Record) -> Op:
 
 
 def join_parts(parts: Sequence[Op]) -> TransactionWindow | None:
-    """The table of a whole snapshot; None when these are not its parts, all of them in order.
+    """The table of a complete snapshot; None when these are not its parts, all of them in order.
 
     Raises OpRecordError.
     """

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 PIECE = 1_024
-"""Half messages of one piece; a single open one needs a whole piece of as many bytes."""
+"""Half messages of one piece; a single open one needs a full piece of as many bytes."""
 ROW_BYTES = 8 + PIECE
 CHECKS_MAX = 250
 """Most checks that are counted."""
@@ -21,7 +21,7 @@ class Ending(enum.Enum):
     COMMIT = 255
     ROLLBACK = 254
     DISCARD = 253
-    """It was checked in vain as often as is allowed, or is older than messages are kept."""
+    """It had the allowed number of checks without an answer, or is older than messages are kept."""
     LOST = 252
     """Its half message cannot be read any more."""
     UNKNOWN = 251

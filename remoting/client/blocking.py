@@ -104,7 +104,7 @@ class Connection:
         return self._receive_until(time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s))
 
     def receive_into(self, allocate: Allocate) -> tuple[RemotingCommand, memoryview]:
-        """The next answer as by `receive`, but its body is returned beside it, in memory from `allocate`.
+        """The next answer as by `receive`, but its body is returned separately, in memory from `allocate`.
 
         Raises:
             RemotingClosedError, RequestTimeoutError: none came; the connection is closed.

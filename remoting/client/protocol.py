@@ -109,7 +109,7 @@ class AnswerReader:
 
 
 def split_payload(payload: memoryview) -> tuple[RemotingCommand, memoryview]:
-    """Decode a payload's header into a command without a body; the body is returned beside it.
+    """Decode a payload's header into a command without a body; the body is returned separately.
 
     Raises:
         CommandError: the header is unreadable.

@@ -15,6 +15,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientError
 from remoting.fastjson import FastjsonError, loads
+from remoting.headers.topics import TopicRequestHeader
 from remoting.route import (
     PERM_READ,
     PERM_WRITE,
@@ -123,9 +124,6 @@ def name_server_addresses(text: str) -> list[str]:
 
 def route_request(topic: str) -> RemotingCommand:
     """The request for a topic's route."""
-    # Imported here: the header classes of its module would be made at the start of every command line.
-    from remoting.headers.admin import TopicRequestHeader
-
     return RemotingCommand(
         RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields=TopicRequestHeader(topic).ext_fields()
     )

@@ -41,13 +41,6 @@ class QueryConsumeQueueRequestHeader(RequestHeader):
 
 
 @request_header
-class TopicRequestHeader(RequestHeader):
-    """Codes 105, 202, 215, 300 and 351: a topic and nothing else that matters to us."""
-
-    topic: str
-
-
-@request_header
 class CreateTopicRequestHeader(RequestHeader):
     """Code 17. Old and C++ clients leave `order` out."""
 

@@ -47,7 +47,7 @@ class SendMessageRequestHeader(RequestHeader):
 
     @classmethod
     def parse(cls, ext: Mapping[str, str]) -> Self:
-        """Read the one-letter form (V2), which nearly every client sends, or the one with whole names."""
+        """Read the one-letter form (V2), which nearly every client sends, or the one with full names."""
         if "b" not in ext:
             return cls.parse_named(ext)
         get = ext.get
@@ -103,7 +103,7 @@ class SendMessageRequestHeader(RequestHeader):
 
 
 class SendRequest(RemotingCommand):
-    """An ordinary request 10, 310 or 320. Its ext fields are those of its header, in the form with whole
+    """An ordinary request 10, 310 or 320. Its ext fields are those of its header, in the form with full
     names: what the header has no name for is not kept.
     """
 

@@ -10,7 +10,8 @@ import pytest
 from commitlog.consume_queues import ConsumeQueues
 from commitlog.queue_offsets import QueueOffsets
 from remoting.codes import RequestCode
-from remoting.headers.admin import CreateTopicRequestHeader, TopicRequestHeader
+from remoting.headers.admin import CreateTopicRequestHeader
+from remoting.headers.topics import TopicRequestHeader
 from tests.node_simulation.deleting import context_of, flush_queues, send
 from tests.node_simulation.machine import Machine
 from tests.node_simulation.options import FaultOptions, Options, draw_options

@@ -15,9 +15,10 @@ from remoting.client.aio import RemotingClient, RouteTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientError, ConnectFailedError, RemotingError
-from remoting.headers.admin import CreateTopicRequestHeader, TopicRequestHeader
+from remoting.headers.admin import CreateTopicRequestHeader
 from remoting.headers.consume import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
 from remoting.headers.fields import RequestHeader
+from remoting.headers.topics import TopicRequestHeader
 from remoting.route import DEFAULT_TOPIC
 from tests.histories.operations import Crash, Outcome, Queue
 from tests.histories.recorder import NOT_DONE

@@ -23,8 +23,9 @@ from remoting.client.aio import RouteTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientError
-from remoting.headers.admin import CreateTopicRequestHeader, TopicRequestHeader
+from remoting.headers.admin import CreateTopicRequestHeader
 from remoting.headers.consume import UpdateConsumerOffsetRequestHeader
+from remoting.headers.topics import TopicRequestHeader
 from remoting.route import DEFAULT_TOPIC
 from tests.node_simulation.clients import History, body_of, value_of
 from tests.node_simulation.options import Options

@@ -58,7 +58,7 @@ async def actual(broker_codes: frozenset[int]) -> dict[int, str]:
         elif code in admin.REASONS:
             answered[code] = "not supported"
         else:
-            answered[code] = "nobody: register it, or give broker/admin/feature.py a reason"
+            answered[code] = "no process: register it, or give broker/admin/feature.py a reason"
     await asyncio.sleep(0)
     return answered
 
@@ -87,9 +87,7 @@ def test_the_rows_are_in_order_and_whole() -> None:
 
 
 async def test_reasons_are_those_the_broker_gives(actual: dict[int, str]) -> None:
-    told = {
-        int(code): row[1] for row in rows("Reasons for what is not supported") for code in row[0].split(", ")
-    }
+    told = {int(code): row[1] for row in rows("Unsupported request codes") for code in row[0].split(", ")}
     given = {int(code): admin.REASONS[code] for code in RequestCode if actual[code] == "not supported"}
     assert told == given
 

@@ -16,7 +16,7 @@ HEAVY: Final = frozenset(
         *("fastapi", "starlette", "uvicorn", "prometheus_client"),
         *("rocketmq_spark", "pyspark", "pyarrow", "pandas", "numpy", "matplotlib"),
         *("lark", "lz4", "zstandard", "uvloop", "xml", "sqlite3", "multiprocessing"),
-        *("remoting.headers.consume", "remoting.server"),
+        *("remoting.headers.consume", "remoting.headers.admin", "remoting.server"),
         *("admin_api.changes", "admin_api.messages.service"),
         *("ledgermq.local.cluster", "ledgermq.local.supervisor"),
     }
