@@ -86,7 +86,7 @@ def test_without_a_deleted_topic_the_query_goes_on_if_loss_is_allowed(
             clock.sleep(DEADLINE_S)
             assert made.latestOffset(end, ALL) == end
     assert caplog.text.count("topic T was deleted") == 1
-    assert "not there now" not in caplog.text
+    assert "not available now" not in caplog.text
     topics.put(A, *[2_000] * 70)
     assert [from_json(step) for step in run(made, end)] == [{A: 0, OTHER: 51}, {A: 70, OTHER: 51}]
     strict = reader(topics, **PATTERN)  # as the query was before: the checkpoint is clean
