@@ -147,7 +147,7 @@ def test_a_batch_that_is_cut_differently_is_an_error_and_loses_no_row_in_silence
     for frame, words in cuts:
         with pytest.raises(PySparkException, match=words) as caught:
             write(frame, cluster.namesrv, **options)
-        assert "cut into the same partitions" in str(caught.value)
+        assert "has the same partitions and rows at every attempt" in str(caught.value)
     assert Counter(read_bodies(cluster.namesrv, topic)) == Counter(map(str, range(300)))
     write(rows(1, 301, 2), cluster.namesrv, **options, checkRepeats=False)
     assert Counter(read_bodies(cluster.namesrv, topic)) == Counter(map(str, range(300)))
