@@ -62,8 +62,12 @@ def end_batch(plan: SinkPlan, commits: Sequence[SinkCommit], *, is_over: bool) -
     batch_id = commits[0].place.batch_id
     with Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s) as cluster:
         for broker_name, writers in by_broker(plan, commits).items():
-            end = BatchEnd(batch_id, writers, is_checked=options.check_repeats, is_over=is_over)
-            _end_at(cluster, broker_name, end)
+            # Two requests: a request whose answer was lost is repeated, and a broker that has freed the
+            # writers has no numbers to compare any more.
+            if options.check_repeats:
+                _check_at(cluster, broker_name, BatchEnd(batch_id, writers))
+            if is_over:
+                _free_at(cluster, broker_name, BatchEnd(batch_id, writers, is_checked=False, is_over=True))
 
 
 def by_broker(plan: SinkPlan, commits: Sequence[SinkCommit]) -> dict[str, _Writers]:
@@ -79,7 +83,7 @@ def by_broker(plan: SinkPlan, commits: Sequence[SinkCommit]) -> dict[str, _Write
     return found
 
 
-def _end_at(cluster: Cluster, broker_name: str, end: BatchEnd) -> None:
+def _check_at(cluster: Cluster, broker_name: str, end: BatchEnd) -> None:
     body = end.body()
     doubts = Backoff("asking again", DOUBTS_S)
     while True:
@@ -94,14 +98,28 @@ def _end_at(cluster: Cluster, broker_name: str, end: BatchEnd) -> None:
             text = f"broker {broker_name} holds other rows: {answer.remark}. {DIFFERS_HINT}"
             raise DeliveryError(text) from None
         cluster.forget_leader(broker_name)
-    if answer.code in (ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
-        return
-    if not end.is_over:
+    if answer.code not in (ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
         raise RequestRefusedError(
             f"the end of batch {end.batch_id} at {broker_name}", answer.code, answer.remark
         )
-    # All rows are stored and checked; only the report that the writers have finished has failed.
-    logger.warning("broker %s did not free the writers of a finished write: %s", broker_name, answer.remark)
+
+
+def _free_at(cluster: Cluster, broker_name: str, end: BatchEnd) -> None:
+    """A failure costs nothing but the broker's memory for the writers' numbers, until they are idle for long:
+    all rows are stored.
+    """
+    body = end.body()
+    try:
+        answer = cluster.invoke_leader(
+            broker_name, lambda: RemotingCommand(RequestCode.LEDGERMQ_END_BATCH, body=body)
+        )
+    except (ClusterUnavailableError, RequestRefusedError) as error:
+        logger.warning("broker %s did not free the writers of a finished write: %s", broker_name, error)
+        return
+    if answer.code not in (ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
+        logger.warning(
+            "broker %s did not free the writers of a finished write: %s", broker_name, answer.remark
+        )
 
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand
 from remoting.headers.send import BatchEnd
 from rocketmq_spark.client.cluster import Cluster, MessageQueue
-from rocketmq_spark.errors import DeliveryError, RequestRefusedError
+from rocketmq_spark.errors import ClusterUnavailableError, DeliveryError, RequestRefusedError
 from rocketmq_spark.options import ConnectionOptions
 from rocketmq_spark.sink import writers as ending
 from rocketmq_spark.sink.delivery import SinkCommit, TaskPlace, Written
@@ -116,12 +116,46 @@ def test_a_broker_that_does_not_know_the_question_is_not_asked_again(monkeypatch
     end_batch(plan_of(), COMMITS, is_over=False)
 
 
-def test_a_writer_that_cannot_be_ended_costs_no_write(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_lost_answer_of_a_broker_that_has_freed_the_writers_costs_no_write(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    answer_with(monkeypatch, ResponseCode.SYSTEM_ERROR)
+    """The client repeats a request whose answer was lost: the broker has no numbers to compare then."""
+    freed: set[str] = set()
+
+    def execute(name: str, end: BatchEnd) -> RemotingCommand:
+        differs = end.is_checked and name in freed
+        if end.is_over and not differs:
+            freed.add(name)
+        return RemotingCommand(ResponseCode.LEDGERMQ_SEQUENCE_DIFFERS if differs else 0, flag=RESPONSE_FLAG)
+
+    def invoke(self: Cluster, name: str, make: Any) -> RemotingCommand:
+        execute(name, BatchEnd.parse(make().body))
+        return execute(name, BatchEnd.parse(make().body))
+
+    monkeypatch.setattr(Cluster, "invoke_leader", invoke)
+    monkeypatch.setattr(ending, "DOUBTS_S", 0.0)
+    end_batch(plan_of(), COMMITS, is_over=True)
+    assert freed == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("is_reached", [False, True])
+def test_a_writer_that_cannot_be_freed_costs_no_write(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_reached: bool
+) -> None:
+    def invoke(self: Cluster, name: str, make: Any) -> RemotingCommand:
+        if not BatchEnd.parse(make().body).is_over:
+            return RemotingCommand(0, flag=RESPONSE_FLAG)
+        if not is_reached:
+            raise ClusterUnavailableError(f"{name} does not answer")
+        return RemotingCommand(ResponseCode.SYSTEM_ERROR, flag=RESPONSE_FLAG, remark="words")
+
+    monkeypatch.setattr(Cluster, "invoke_leader", invoke)
     with caplog.at_level(logging.WARNING):
         end_batch(plan_of(), COMMITS, is_over=True)
     assert "broker a did not free the writers" in caplog.text
+
+
+def test_a_batch_that_cannot_be_checked_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer_with(monkeypatch, ResponseCode.SYSTEM_ERROR)
     with pytest.raises(RequestRefusedError, match="end of batch 7 at a"):
         end_batch(plan_of(), COMMITS, is_over=False)
