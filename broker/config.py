@@ -20,6 +20,9 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from broker.timer.scheduling import parse_delay_levels
+from remoting.client.tls import ClientTls
+from remoting.tls import ClientAuth, ServerTlsSettings, TlsMode
+from sockets.tls import TlsSettingsError
 
 KIB, MIB = 1024, 1024 * 1024
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -274,6 +277,22 @@ class BrokerConfig(BaseModel):
     log_format: Literal["text", "json"] = Field(default="text", alias="logFormat")
     """`json`: each line of the log is an object; `--log-format` wins. See docs/monitoring.md#logs."""
 
+    tls_mode: TlsMode | None = Field(default=None, alias="tlsMode")
+    """TLS on `listenPort`: disabled, permissive (plain text too), enforcing. Not set: permissive with
+    `tlsCertPath`, else disabled; see docs/broker.md#tls-for-clients."""
+    tls_certificate: Path | None = Field(default=None, alias="tlsCertPath")
+    """The node's certificate, those of intermediate authorities behind it (PEM)."""
+    tls_key: Path | None = Field(default=None, alias="tlsKeyPath")
+    """Its private key, without a password; not set: it is in `tlsCertPath` too."""
+    tls_authorities: Path | None = Field(default=None, alias="tlsTrustCertPath")
+    """Authorities of the others' certificates (PEM): clients, name servers, nodes of the group."""
+    tls_client_auth: ClientAuth = Field(default="none", alias="tlsClientAuth")
+    """Certificates of clients: none, optional (verified if there is one), require."""
+    tls_enable: bool = Field(default=False, alias="tlsEnable")
+    """true: requests to name servers and to other nodes of the group leave over TLS."""
+    tls_check_host_name: bool = Field(default=True, alias="tlsCheckHostName")
+    """Of these, the certificates must be for the name or address that is connected to."""
+
     @field_validator("broker_cluster_name", "broker_name", "dledger_group")
     @classmethod
     def _check_name(cls, value: str) -> str:
@@ -288,6 +307,12 @@ class BrokerConfig(BaseModel):
             return str(ipaddress.IPv4Address(value))
         except ValueError:
             raise ValueError("must be an IPv4 address that clients can reach, like 10.0.0.1") from None
+
+    @field_validator("tls_mode", "tls_certificate", "tls_key", "tls_authorities", mode="before")
+    @classmethod
+    def _check_tls(cls, value: object) -> object:
+        """An empty one is none, so that an override can take it back."""
+        return None if value == "" else value
 
     @field_validator("preferred_leader_id", mode="after")
     @classmethod
@@ -330,6 +355,16 @@ class BrokerConfig(BaseModel):
             )
         if self.preferred_leader_id is not None and self.preferred_leader_id not in ids:
             raise ValueError(f"preferredLeaderId {self.preferred_leader_id} is not among dLegerPeers")
+        try:
+            self.server_tls.check()
+        except TlsSettingsError as error:
+            raise ValueError(
+                f"tlsMode, tlsCertPath, tlsKeyPath, tlsTrustCertPath, tlsClientAuth: {error}"
+            ) from None
+        if self.server_tls.mode_in_force == "enforcing" and not self.tls_enable and len(ids) > 1:
+            raise ValueError(
+                "tlsMode enforcing needs tlsEnable = true: nodes of a group send requests to one another"
+            )
         return self
 
     @property
@@ -351,6 +386,20 @@ class BrokerConfig(BaseModel):
     @property
     def name_servers(self) -> tuple[str, ...]:
         return tuple(part.strip() for part in self.namesrv_addr.split(";") if part.strip())
+
+    @property
+    def server_tls(self) -> ServerTlsSettings:
+        """TLS on `listenPort`."""
+        return ServerTlsSettings(
+            self.tls_mode, self.tls_certificate, self.tls_key, self.tls_authorities, self.tls_client_auth
+        )
+
+    @property
+    def client_tls(self) -> ClientTls | None:
+        """TLS towards name servers and other nodes; None: plain text."""
+        if not self.tls_enable:
+            return None
+        return ClientTls(self.tls_authorities, self.tls_certificate, self.tls_key, self.tls_check_host_name)
 
     @property
     def broker_address(self) -> str:

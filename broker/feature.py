@@ -92,8 +92,9 @@ def make_core(
     state: ReplicatedState,
     router: Router | None = None,
 ) -> Core:
-    """The core over an open log and the state that was read from it."""
-    client = RemotingClient()
+    """The core over an open log and the state that was read from it. Raises TlsFilesError."""
+    tls = config.client_tls
+    client = RemotingClient(tls=None if tls is None else tls.credentials())
     log, engine = opened.log, opened.engine
     return Core(
         config=config,

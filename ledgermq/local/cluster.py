@@ -17,10 +17,12 @@ from admin_api.cluster.schemas import ClusterView, GroupState
 from admin_api.services import open_services
 from admin_api.settings import Settings
 from ledgermq.errors import UserError
+from ledgermq.local.certificates import Certificates
 from ledgermq.local.node_files import read_settings, write_node_files
 from ledgermq.local.plan import HOST, ClusterPlan, load_plan, merge_plan, require_free
 from ledgermq.local.processes import admin_command, namesrv_command, node_command
 from ledgermq.local.supervisor import Command, Exit, Supervisor, describe_exit, last_lines
+from remoting.client.tls import AUTHORITIES_VARIABLE, ClientTls
 from sockets.dialled import is_usable_transport, nothing_listens
 
 _PROBE_INTERVAL_S = 0.1
@@ -98,13 +100,19 @@ class LocalCluster:
         """
         loop = asyncio.get_running_loop()
         report_at_s = loop.time() + _STILL_WAITING_S
-        async with open_services(Settings(namesrv=self.plan.namesrv_address)) as services:
+        async with open_services(self._settings()) as services:
             while not is_writable(view := await services.reader.read()):
                 self._require_majority()
                 if loop.time() > report_at_s:
                     report_at_s += _STILL_WAITING_S
                     self._say(f"Still waiting for a leader: {describe_nodes(view)}.")
                 await asyncio.sleep(_PROBE_INTERVAL_S)
+
+    def _settings(self) -> Settings:
+        if self.plan.tls_mode == "disabled":
+            return Settings(namesrv=self.plan.namesrv_address)
+        tls = ClientTls(Certificates(self.plan.data_dir).authority)
+        return Settings(namesrv=self.plan.namesrv_address, tls=tls)
 
     def _require_majority(self) -> None:
         running = sum(self._supervisor.is_running(node.id) for node in self.plan.nodes)
@@ -190,6 +198,7 @@ def up(
     broker_port: int | None,
     admin_port: int | None,
     durability: str | None,
+    tls: str | None,
     restart: bool,
     config: Path | None,
     overrides: Sequence[str],
@@ -203,6 +212,8 @@ def up(
     settings = read_settings(config, overrides)
     if durability is not None:
         settings["durability"] = durability
+    if tls is not None:
+        settings["tlsMode"] = tls
     with locked(data_dir):
         plan = merge_plan(
             load_plan(data_dir),
@@ -234,6 +245,9 @@ async def _run(plan: ClusterPlan, restart: bool) -> None:
 
     def on_ready() -> None:
         console.print(ready_table(plan, cluster.pids))
+        if plan.tls_mode != "disabled":
+            authority = Certificates(plan.data_dir).authority
+            say(f"Commands speak TLS ({plan.tls_mode}) with {AUTHORITIES_VARIABLE}={authority}")
         say(f"Data and logs: {plan.data_dir}. Ctrl-C stops everything.")
         print(f"READY {json.dumps(_ready(plan, cluster.pids))}", flush=True)
 

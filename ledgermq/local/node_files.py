@@ -5,7 +5,17 @@ from pathlib import Path
 
 from broker.config import ConfigError, load_config
 from ledgermq.errors import UserError
-from ledgermq.local.plan import HOST, ClusterPlan, NodePlan, Scalar, read_toml, to_toml, write_whole
+from ledgermq.local.certificates import Certificates
+from ledgermq.local.plan import (
+    HOST,
+    NAME_SERVER,
+    ClusterPlan,
+    NodePlan,
+    Scalar,
+    read_toml,
+    to_toml,
+    write_whole,
+)
 
 PLANNED_KEYS = {
     "bindAddress": "a local cluster listens on 127.0.0.1 only",
@@ -18,6 +28,8 @@ PLANNED_KEYS = {
     "metricsPort": "it follows from --broker-port",
     "namesrvAddr": "use --namesrv-port",
     "storePathRootDir": "use --data",
+    "tlsMode": "use --tls",
+    **dict.fromkeys(("tlsCertPath", "tlsKeyPath", "tlsTrustCertPath", "tlsEnable"), "it follows from --tls"),
 }
 
 LOCAL_DEFAULTS: Mapping[str, Scalar] = {
@@ -64,14 +76,29 @@ def node_values(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
         "enableDLegerCommitLog": True,
         "dLegerPeers": peers,
         "dLegerSelfId": node.id,
+        **_tls_values(plan, node),
+    }
+
+
+def _tls_values(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
+    if plan.tls_mode == "disabled":
+        return {}
+    certificates = Certificates(plan.data_dir)
+    return {
+        "tlsCertPath": str(certificates.certificate(node.id)),
+        "tlsKeyPath": str(certificates.key(node.id)),
+        "tlsTrustCertPath": str(certificates.authority),
+        "tlsEnable": True,
     }
 
 
 def write_node_files(plan: ClusterPlan) -> None:
-    """Writes every node's broker.toml, then checks each as the broker will.
+    """Makes certificates where TLS is on, and every node's broker.toml, checked as the broker will.
 
     Raises: UserError with the broker's sentence.
     """
+    if plan.tls_mode != "disabled":
+        Certificates(plan.data_dir).make([NAME_SERVER, *(node.id for node in plan.nodes)])
     for node in plan.nodes:
         node.home.mkdir(parents=True, exist_ok=True)
         write_whole(node.config_file, to_toml(node_values(plan, node)))

@@ -13,6 +13,7 @@ from ledgermq.errors import UserError
 from sockets.listening import WAIT_S, PortInUseError, bound, bound_now
 
 HOST = "127.0.0.1"
+NAME_SERVER = "namesrv"
 FILE_NAME = "cluster.toml"
 FILE_VERSION = 1
 NODES_MAX = 9
@@ -89,6 +90,11 @@ class ClusterPlan:
     @property
     def admin_url(self) -> str:
         return f"http://{HOST}:{self.admin_port}"
+
+    @property
+    def tls_mode(self) -> str:
+        """Of the name server's and the brokers' ports for clients."""
+        return str(self.settings.get("tlsMode", "disabled"))
 
     @property
     def logs_dir(self) -> Path:
