@@ -76,7 +76,9 @@ class PendingRequests(RequestTable[asyncio.Future[RemotingCommand]]):
             self._timer.cancel()
         for future in self.clear():
             if not future.done():
-                future.set_exception(RemotingClosedError(f"connection to {self.peer} closed: {reason or 'by the peer'}"))
+                future.set_exception(
+                    RemotingClosedError(f"connection to {self.peer} closed: {reason or 'by the peer'}")
+                )
 
     def _expire_at(self, when_s: float) -> None:
         if self._timer is not None and self._timer.when() > when_s:
