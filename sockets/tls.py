@@ -2,17 +2,18 @@
 when their files change.
 
 A connection feeds what its transport received into a `TlsStream` and writes to the transport what the stream
-gives it. So plain text and TLS can share one port, told apart by the first byte of a connection, and the same
-code runs over simulated networks. The cryptography and the protocol are OpenSSL's (`ssl.SSLObject`).
+gives it. So plain text and TLS can share one port, where the first byte of a connection says which it is, and
+the same code runs over simulated networks. The cryptography and the protocol are OpenSSL's (`ssl.SSLObject`).
 """
 
 import contextlib
 import logging
+import socket
 import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +23,7 @@ begins with it: a frame's first byte is the highest one of a length that is belo
 """
 READ_AT_ONCE_BYTES: Final = 256 * 1024
 """Bytes that one call of `SSLObject.read` may return; one record has 16 KiB at most."""
+_RECORD_HEAD_BYTES: Final = 5
 
 Side = Literal["server", "client"]
 PeerCheck = Literal["none", "optional", "required"]
@@ -34,6 +36,10 @@ class TlsError(Exception):
 
 class TlsFilesError(ValueError):
     """Certificate, key or authorities cannot be loaded; the text is a sentence that names the file."""
+
+
+class TlsSettingsError(TlsFilesError):
+    """The settings of TLS do not fit together; the text is a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +95,26 @@ class TlsCredentials:
 
     def stream(self, host_name: str | None = None) -> "TlsStream":
         """The stream of a new connection. `host_name`: of the server, for a client that checks it."""
+        return TlsStream(self.context(), self._side, host_name)
+
+    def wrap(self, connected: socket.socket, host_name: str) -> ssl.SSLSocket:
+        """Shake hands on a blocking socket, as its client. For programs without an event loop.
+
+        Raises:
+            TlsError, OSError: the socket is still the caller's to close.
+        """
+        try:
+            return self.context().wrap_socket(connected, server_hostname=host_name)
+        except ssl.SSLError as error:
+            raise TlsError(_reason(error)) from None
+
+    def context(self) -> ssl.SSLContext:
+        """What the next connection is made with."""
         state = self._stat()
         if state != self._state:
             self._state = state
             self._reload()
-        return TlsStream(self._context, self._side, host_name)
+        return self._context
 
     def _stat(self) -> tuple[tuple[int, int, int] | None, ...]:
         return tuple(_signature(path) for path in self._files.paths)
@@ -133,16 +154,16 @@ def _signature(path: Path) -> tuple[int, int, int] | None:
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
+    both = f"{certificate} and {key}" if key is not None else str(certificate)
     try:
         # An empty password: OpenSSL would otherwise ask for one on the terminal, and the process would wait.
         context.load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:
-        pair = f"{certificate} and {key}" if key is not None else str(certificate)
         raise TlsFilesError(
-            f"{pair} are not a certificate and its key without a password, as PEM: {error.reason or error}"
+            f"{both} are not a certificate and its key without a password, as PEM: {error.reason or error}"
         ) from None
     except (OSError, ValueError) as error:
-        raise TlsFilesError(f"{certificate} or {key} cannot be read: {error}") from None
+        raise TlsFilesError(f"{both} cannot be read: {error}") from None
 
 
 def _load_authorities(context: ssl.SSLContext, authorities: Path | None) -> None:
@@ -165,6 +186,7 @@ class TlsStream:
     def __init__(self, context: ssl.SSLContext, side: Side, host_name: str | None = None) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
+        self._records = _Records()
         self._object = context.wrap_bio(
             self._incoming, self._outgoing, server_side=side == "server", server_hostname=host_name
         )
@@ -173,6 +195,11 @@ class TlsStream:
         self.is_at_end = False
         """The peer has closed its side in order."""
 
+    @property
+    def partial_bytes(self) -> int:
+        """The bytes received of a record that is not complete yet; a record has 16 KiB and some at most."""
+        return self._records.partial_bytes
+
     def start(self) -> None:
         """A client's first step: its greeting is then in `take_outgoing`."""
         self._shake_hands()
@@ -180,6 +207,7 @@ class TlsStream:
     def receive(self, data: bytes) -> bytes:
         """The plain bytes in what the peer sent; may be none. Raises TlsError."""
         self._incoming.write(data)
+        self._records.advance(data)
         if not self.is_established:
             self._shake_hands()
         return self._read() if self.is_established else b""
@@ -207,8 +235,9 @@ class TlsStream:
     def peer_names(self) -> PeerNames:
         """Of the peer's verified certificate; empty where it showed none."""
         found = self._object.getpeercert() or {}
-        names = found.get("subjectAltName", ())
-        subject = [pair for part in found.get("subject", ()) for pair in part]
+        names: tuple[tuple[str, Any], ...] = found.get("subjectAltName", ())  # type: ignore[assignment]
+        parts: Any = found.get("subject", ())
+        subject: list[tuple[str, str]] = [pair for part in parts for pair in part]
         return PeerNames(
             tuple(str(value) for kind, value in names if kind == "URI"),
             tuple(str(value) for kind, value in names if kind == "DNS"),
@@ -237,6 +266,34 @@ class TlsStream:
         except ssl.SSLError as error:
             raise TlsError(_reason(error)) from None
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class _Records:
+    """Finds where the records of a stream end (RFC 8446, 5.1): OpenSSL does not show what it holds of one.
+
+    partial_bytes: received of the record that is not complete.
+    """
+
+    def __init__(self) -> None:
+        self.partial_bytes = 0
+        self._head = bytearray()
+        self._left_bytes = 0
+
+    def advance(self, data: bytes) -> None:
+        at = 0
+        while at < len(data):
+            if not self._left_bytes:
+                taken = min(_RECORD_HEAD_BYTES - len(self._head), len(data) - at)
+                self._head += data[at : at + taken]
+                if len(self._head) == _RECORD_HEAD_BYTES:
+                    self._left_bytes = int.from_bytes(self._head[3:])
+                    self._head.clear()
+            else:
+                taken = min(self._left_bytes, len(data) - at)
+                self._left_bytes -= taken
+            at += taken
+            is_between = not self._left_bytes and not self._head
+            self.partial_bytes = 0 if is_between else self.partial_bytes + taken
 
 
 def _reason(error: ssl.SSLError) -> str:

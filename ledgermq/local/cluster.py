@@ -21,6 +21,7 @@ from ledgermq.local.node_files import read_settings, write_node_files
 from ledgermq.local.plan import HOST, ClusterPlan, load_plan, merge_plan, require_free
 from ledgermq.local.processes import admin_command, namesrv_command, node_command
 from ledgermq.local.supervisor import Command, Exit, Supervisor, describe_exit, last_lines
+from ledgermq.members import MemberFiles
 from sockets.dialled import is_usable_transport, nothing_listens
 
 _PROBE_INTERVAL_S = 0.1
@@ -193,6 +194,7 @@ def up(
     restart: bool,
     config: Path | None,
     overrides: Sequence[str],
+    has_replication_tls: bool | None,
 ) -> None:
     """Makes or continues the cluster in the folder and runs it until a signal.
 
@@ -212,6 +214,7 @@ def up(
             broker_port=broker_port,
             admin_port=admin_port,
             settings=settings,
+            has_replication_tls=has_replication_tls,
         )
         require_free(plan.ports())
         _write_files(plan)
@@ -220,6 +223,9 @@ def up(
 
 def _write_files(plan: ClusterPlan) -> None:
     try:
+        if plan.has_replication_tls:
+            hosts = {node.id: (HOST, "localhost") for node in plan.nodes}
+            MemberFiles(plan.certificates_dir).complete(plan.group, hosts)
         write_node_files(plan)
         plan.save()
     except OSError as error:

@@ -17,6 +17,10 @@ PLANNED_KEYS = {
     "metricsAddress": "a local cluster listens on 127.0.0.1 only",
     "metricsPort": "it follows from --broker-port",
     "namesrvAddr": "use --namesrv-port",
+    "replicationBindAddress": "a local cluster listens on 127.0.0.1 only",
+    "replicationTlsCaPath": "`ledgermq up` makes the certificates; see --replication-tls",
+    "replicationTlsCertPath": "`ledgermq up` makes the certificates; see --replication-tls",
+    "replicationTlsKeyPath": "`ledgermq up` makes the certificates; see --replication-tls",
     "storePathRootDir": "use --data",
 }
 
@@ -64,6 +68,16 @@ def node_values(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
         "enableDLegerCommitLog": True,
         "dLegerPeers": peers,
         "dLegerSelfId": node.id,
+        **(replication_keys(plan.certificates_dir, node.id) if plan.has_replication_tls else {}),
+    }
+
+
+def replication_keys(certificates: Path, node_id: str) -> Mapping[str, Scalar]:
+    """The broker keys for the files that `ledgermq.members` makes in the folder."""
+    return {
+        "replicationTlsCertPath": str(certificates / f"{node_id}.pem"),
+        "replicationTlsKeyPath": str(certificates / f"{node_id}.key"),
+        "replicationTlsCaPath": str(certificates / "ca.pem"),
     }
 
 
