@@ -18,6 +18,7 @@ from typing import Final
 import native
 from broker.app import Broker
 from broker.config import BrokerConfig, ConfigError, load_config
+from broker.security.passwords import open_cipher
 from broker.store.message_log import StoreLockedError
 from commitlog.errors import CorruptLogError
 from dledger.durable_state import CorruptHardStateError
@@ -47,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log_to_stderr(options.log_format or "text", options.log_level, whereabouts)
     try:
         config = load_config(options.config, options.set)
+        open_cipher(config)
     except ConfigError as error:
         logger.error("the configuration cannot be used: %s", error)
         return EXIT_CONFIG

@@ -22,6 +22,7 @@ from broker.consume.feature import (
 from broker.feature import Core, Feature, install, join, make_core
 from broker.pop.feature import pop_feature
 from broker.registration import Registration
+from broker.security.users import security_feature
 from broker.send.feature import send_feature
 from broker.state.state import ReplicatedState
 from broker.store.message_log import StoreLock, open_log
@@ -130,6 +131,7 @@ def install_features(core: Core) -> Feature:
     Transactions and timers come before sends, which ask them for room. Retention comes behind all that keep
     records in the log, the admin behind all that have figures to show.
     """
+    security, refuses_settings = security_feature(core)
     consumers = consumers_of(core)
     timers, may_time = timer_feature(core)
     transactions, may_prepare = transaction_feature(core)
@@ -147,11 +149,12 @@ def install_features(core: Core) -> Feature:
         pop,
         send_feature(core, may_prepare, may_time),
         query_feature(core),
+        security,
     )
     management = install(
         core.router,
         retention_feature(core, messages),
-        admin_feature(core, consumers, messages.runtime_figures, popped_queues),
+        admin_feature(core, consumers, messages.runtime_figures, popped_queues, refuses_settings),
     )
     install(core.router, Feature(handlers=unsupported_handlers(core.router.codes)))
     return join((messages, management))

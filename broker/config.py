@@ -17,7 +17,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+import orjson
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from broker.timer.scheduling import parse_delay_levels
 from sockets.addresses import is_loopback
@@ -31,6 +41,7 @@ a retry is written also after maxMessageSize went down. Its entry is larger by h
 """
 
 _HOURS = r"^([01]\d|2[0-3])(;([01]\d|2[0-3]))*$"
+_CODES = r"^( *\d{1,6} *(, *\d{1,6} *)*)?$"
 _NODE_ID = re.compile(r"[A-Za-z]\d{1,9}\Z")
 _NAME = re.compile(r"[A-Za-z0-9_.%|-]{1,127}\Z")
 
@@ -78,6 +89,30 @@ def _parse_peer(text: str) -> Peer:
     if not _NODE_ID.match(node_id):
         raise ValueError(f"the id '{node_id}' is not one letter and a number, like n0")
     return Peer(id=node_id, host=host, port=int(port))
+
+
+ACCOUNT_KEYS: Final = {
+    "init_authentication_user": ("username", "password"),
+    "inner_client_credentials": ("accessKey", "secretKey"),
+}
+"""What the JSON of these fields has: a name and a secret."""
+
+
+def read_account(text: SecretStr, name_key: str, secret_key: str) -> tuple[str, str] | None:
+    """The name and the secret in a key's JSON; None when the key is empty. Raises ValueError, without the
+    value in its text.
+    """
+    if not text.get_secret_value():
+        return None
+    try:
+        data = orjson.loads(text.get_secret_value())
+        name, secret = data[name_key], data[secret_key]
+        is_account = isinstance(name, str) and isinstance(secret, str) and name.strip() and secret.strip()
+    except (ValueError, KeyError, TypeError):
+        is_account = False
+    if not is_account:
+        raise ValueError(f'is not JSON like {{"{name_key}": "…", "{secret_key}": "…"}}') from None
+    return name, secret
 
 
 class BrokerConfig(BaseModel):
@@ -279,6 +314,22 @@ class BrokerConfig(BaseModel):
         default=10_000, alias="stateSnapshotIntervalMs", ge=100, le=HOUR_MS
     )
     """Time between snapshots of a changed state."""
+    authentication_enabled: Live[bool] = Field(default=False, alias="authenticationEnabled")
+    """Each request must be signed by a user; see docs/security.md."""
+    authorization_enabled: Live[bool] = Field(default=False, alias="authorizationEnabled")
+    """Likewise, and its user needs the right to do it."""
+    authentication_whitelist: Live[str] = Field(default="", alias="authenticationWhitelist", pattern=_CODES)
+    """Request codes, separated by `,`, that need no signature."""
+    authorization_whitelist: Live[str] = Field(default="", alias="authorizationWhitelist", pattern=_CODES)
+    """Request codes, separated by `,`, that every user may send."""
+    init_authentication_user: SecretStr = Field(default=SecretStr(""), alias="initAuthenticationUser")
+    """A super user that is always there: JSON with `username` and `password`."""
+    inner_client_credentials: SecretStr = Field(
+        default=SecretStr(""), alias="innerClientAuthenticationCredentials"
+    )
+    """Nodes sign their own requests as this super user: JSON with `accessKey` and `secretKey`."""
+    auth_key_path: str = Field(default="", alias="authKeyPath")
+    """File with the key that encrypts passwords in the log: 32 bytes as base64, the same on all nodes."""
     metrics_port: int = Field(default=0, alias="metricsPort", ge=0, le=65535)
     """Port of `/metrics` for Prometheus; 0: none. See docs/monitoring.md#metrics."""
     metrics_address: str = Field(default="127.0.0.1", alias="metricsAddress", min_length=1)
@@ -326,6 +377,12 @@ class BrokerConfig(BaseModel):
                 raise ValueError(f"'{address}' is not of the form host:port")
         return value
 
+    @field_validator("init_authentication_user", "inner_client_credentials")
+    @classmethod
+    def _check_account(cls, value: SecretStr, info: ValidationInfo) -> SecretStr:
+        read_account(value, *ACCOUNT_KEYS[str(info.field_name)])
+        return value
+
     @model_validator(mode="after")
     def _check_together(self) -> "BrokerConfig":
         if not self.broker_cluster_name or not self.broker_name:
@@ -352,6 +409,21 @@ class BrokerConfig(BaseModel):
         return self
 
     @property
+    def init_user(self) -> tuple[str, str] | None:
+        """Name and password of `initAuthenticationUser`."""
+        return read_account(self.init_authentication_user, *ACCOUNT_KEYS["init_authentication_user"])
+
+    @property
+    def inner_account(self) -> tuple[str, str] | None:
+        """Name and secret that this node signs its own requests with."""
+        return read_account(self.inner_client_credentials, *ACCOUNT_KEYS["inner_client_credentials"])
+
+    @property
+    def checks_signatures(self) -> bool:
+        """What a user may do can be asked only of one who has proved its name."""
+        return self.authentication_enabled or self.authorization_enabled
+
+    @property
     def group(self) -> str:
         """Name of the replication group: dLegerGroup, or the broker's name."""
         return self.dledger_group or self.broker_name
@@ -373,7 +445,7 @@ class BrokerConfig(BaseModel):
 
     @property
     def replication_tls(self) -> TlsFiles | None:
-        """The files with which the members know each other; None: each process that reaches the port is believed."""
+        """The files with which the members know each other; None: every process is believed."""
         return None if None in self._replication_files else TlsFiles(*self._replication_files)
 
     @property
@@ -433,6 +505,7 @@ def _property_text(value: object) -> str:
 
 
 _FIELD_OF: Final = {field.alias: name for name, field in BrokerConfig.model_fields.items() if field.alias}
+_SECRET_KEYS: Final = frozenset(str(BrokerConfig.model_fields[name].alias) for name in ACCOUNT_KEYS)
 KNOWN_KEYS: Final = tuple(sorted(_FIELD_OF))
 RUNTIME_KEYS: Final = frozenset(
     key for key, name in _FIELD_OF.items() if _LIVE in BrokerConfig.model_fields[name].metadata
@@ -506,6 +579,8 @@ def _sentence(error: Mapping[str, Any]) -> str:
     message = str(error["msg"]).removeprefix("Value error, ")
     if not key:
         return message
+    if key in _SECRET_KEYS:
+        return f"{key} {message}"
     return f"{key} = {error['input']!r}: {message}"
 
 
@@ -516,15 +591,18 @@ class FixedKeyError(ValueError):
     """The key is known, but cannot change while the broker runs; the text is a sentence for the operator."""
 
 
-def check_settings(config: BrokerConfig, settings: Mapping[str, str]) -> None:
-    """Raises FixedKeyError, and ConfigError for an unknown key or a value out of bounds."""
-    _changed(config, settings)
+def check_settings(config: BrokerConfig, settings: Mapping[str, str]) -> BrokerConfig:
+    """The configuration with these settings. Raises FixedKeyError, and ConfigError for an unknown key or a
+    value out of bounds.
+    """
+    changed = _changed(config, settings)
     for key in settings:
         if key not in RUNTIME_KEYS:
             raise FixedKeyError(
                 f"{key} is fixed while the broker runs: set it in the configuration file of each node; "
                 f"what can change is {', '.join(sorted(RUNTIME_KEYS))}"
             )
+    return changed
 
 
 def take_settings(config: BrokerConfig, settings: Mapping[str, str]) -> None:
@@ -533,13 +611,13 @@ def take_settings(config: BrokerConfig, settings: Mapping[str, str]) -> None:
     """
     for key, value in settings.items():
         try:
-            check_settings(config, {key: value})
+            changed = check_settings(config, {key: value})
         except ValueError as error:
             logger.warning("setting %s=%.64s is not used: %s", key, value, error)
             continue
         name = _FIELD_OF[key]
         # The model is frozen for its readers; this is the one place that changes it.
-        config.__dict__[name] = getattr(_changed(config, {key: value}), name)
+        config.__dict__[name] = getattr(changed, name)
 
 
 def _changed(config: BrokerConfig, settings: Mapping[str, str]) -> BrokerConfig:

@@ -22,6 +22,7 @@ from commitlog.log import MessageLog
 from commitlog.record import host_bytes
 from dledger.environment import Environment
 from dledger.server import DLedgerServer
+from remoting.acl import Signer
 from remoting.client.aio import RemotingClient
 from remoting.connection import Connection
 from remoting.router import BatchHandler, Handlers, Router
@@ -93,7 +94,8 @@ def make_core(
     router: Router | None = None,
 ) -> Core:
     """The core over an open log and the state that was read from it."""
-    client = RemotingClient()
+    inner = config.inner_account
+    client = RemotingClient(signer=None if inner is None else Signer(*inner))
     log, engine = opened.log, opened.engine
     return Core(
         config=config,

@@ -81,14 +81,18 @@ class RemotingClient:
         start_s = self._loop.time()
         connection = await self.connect(address, timeout_s)
         sent_s = self._loop.time()
-        if self._signer is not None:
-            self._signer.sign(command)
+        self.sign(command)
         try:
             return await connection.request(command, max(0.0, timeout_s - (sent_s - start_s)))
         except RequestTimeoutError:
             if connection.last_received_s < sent_s:
                 connection.abort()
             raise
+
+    def sign(self, command: RemotingCommand) -> None:
+        """Sign a request that is sent over a connection of this client without `invoke`."""
+        if self._signer is not None:
+            self._signer.sign(command)
 
     async def connect(self, address: str, timeout_s: float = 3.0) -> Connection:
         """Return the open connection to `host:port`, made now if there is none. Callers share one attempt.

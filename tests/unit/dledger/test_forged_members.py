@@ -1,4 +1,4 @@
-"""What a process that reaches the replication port can do to a group, with messages in the name of its members.
+"""What a process that reaches the replication port can do to a group in the name of its members.
 
 Without certificates members believe everybody: that is why such a group may listen on this machine only
 (`broker.config`), and the first expectation of each test says what it costs. With certificates the same bytes
