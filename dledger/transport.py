@@ -257,21 +257,22 @@ class _Dialer:
             made = _Outbound(self._owner, self._peer)
             if not self.connection.is_open:
                 self.connection = made
+            is_due = False
             try:
                 async with asyncio.timeout(limits.connect_timeout_ms / 1000):
                     await self._dial(made)
                 await self._succeed(made)
-                if await self._is_due(made):
-                    continue
+                is_due = await self._is_due(made)
             except OSError:  # TimeoutError is one; a peer that is down is ordinary
                 pass
             except Exception as error:  # noqa: BLE001 (whatever a loop raises there: the next attempt follows)
                 self._owner.log_closed(self._peer, f"connecting to it failed: {error!r}")
             finally:
                 # A time-out may come after `connection_made`, and uvloop then calls no `connection_lost`.
-                if not (made.is_open and made is self.connection):
+                if not is_due:
                     made.drop()
-            await asyncio.sleep(limits.reconnect_delay_ms / 1000)
+            if not is_due:
+                await asyncio.sleep(limits.reconnect_delay_ms / 1000)
 
     async def _dial(self, connection: "_Outbound") -> None:
         await asyncio.get_running_loop().create_connection(lambda: connection, *self._address)
