@@ -48,8 +48,8 @@ class KeyPair:
         Raises:
             OSError: one cannot be written.
         """
-        _replace(key, self.key_pem(), 0o600)
-        _replace(certificate, self.certificate_pem(), 0o644)
+        replace_file(key, self.key_pem(), 0o600)
+        replace_file(certificate, self.certificate_pem(), 0o644)
 
     @staticmethod
     def load(certificate: Path, key: Path) -> "KeyPair":
@@ -150,8 +150,12 @@ def _host(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _replace(path: Path, data: bytes, mode: int) -> None:
-    """A reader sees the old file or the new one, never a part. The mode is set before the bytes are there."""
+def replace_file(path: Path, data: bytes, mode: int) -> None:
+    """A reader sees the old file or the new one, never a part. The mode is set before the bytes are there.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     side = path.with_name(path.name + ".tmp")
     side.unlink(missing_ok=True)

@@ -95,6 +95,14 @@ def up(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One broker key; may be repeated.")
     ] = None,
+    replication_tls: Annotated[
+        bool | None,
+        typer.Option(
+            "--replication-tls/--no-replication-tls",
+            help="Nodes know each other by certificates; without, any process here may be a node.",
+            show_default="on",
+        ),
+    ] = None,
 ) -> None:
     """Start a cluster on this machine, in the foreground: name server, brokers, admin.
 
@@ -114,6 +122,7 @@ def up(
         restart=restart,
         config=config,
         overrides=overrides or [],
+        has_replication_tls=replication_tls,
     )
 
 

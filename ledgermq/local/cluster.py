@@ -17,11 +17,11 @@ from admin_api.cluster.schemas import ClusterView, GroupState
 from admin_api.services import open_services
 from admin_api.settings import Settings
 from ledgermq.errors import UserError
-from ledgermq.local.certificates import Certificates
 from ledgermq.local.node_files import read_settings, write_node_files
-from ledgermq.local.plan import HOST, ClusterPlan, load_plan, merge_plan, require_free
+from ledgermq.local.plan import HOST, NAME_SERVER, ClusterPlan, load_plan, merge_plan, require_free
 from ledgermq.local.processes import admin_command, namesrv_command, node_command
 from ledgermq.local.supervisor import Command, Exit, Supervisor, describe_exit, last_lines
+from ledgermq.members import MemberFiles
 from remoting.client.tls import AUTHORITIES_VARIABLE, ClientTls
 from sockets.dialled import is_usable_transport, nothing_listens
 
@@ -109,9 +109,7 @@ class LocalCluster:
                 await asyncio.sleep(_PROBE_INTERVAL_S)
 
     def _settings(self) -> Settings:
-        if self.plan.tls_mode == "disabled":
-            return Settings(namesrv=self.plan.namesrv_address)
-        tls = ClientTls(Certificates(self.plan.data_dir).authority)
+        tls = ClientTls(self.plan.certificates_dir / "ca.pem") if self.plan.has_client_tls else None
         return Settings(namesrv=self.plan.namesrv_address, tls=tls)
 
     def _require_majority(self) -> None:
@@ -202,6 +200,7 @@ def up(
     restart: bool,
     config: Path | None,
     overrides: Sequence[str],
+    has_replication_tls: bool | None,
 ) -> None:
     """Makes or continues the cluster in the folder and runs it until a signal.
 
@@ -223,6 +222,7 @@ def up(
             broker_port=broker_port,
             admin_port=admin_port,
             settings=settings,
+            has_replication_tls=has_replication_tls,
         )
         require_free(plan.ports())
         _write_files(plan)
@@ -231,6 +231,10 @@ def up(
 
 def _write_files(plan: ClusterPlan) -> None:
     try:
+        if plan.has_replication_tls or plan.has_client_tls:
+            names = [*(node.id for node in plan.nodes), *([NAME_SERVER] if plan.has_client_tls else [])]
+            hosts = dict.fromkeys(names, (HOST, "localhost"))
+            MemberFiles(plan.certificates_dir).complete(plan.group, hosts)
         write_node_files(plan)
         plan.save()
     except OSError as error:
@@ -245,9 +249,9 @@ async def _run(plan: ClusterPlan, restart: bool) -> None:
 
     def on_ready() -> None:
         console.print(ready_table(plan, cluster.pids))
-        if plan.tls_mode != "disabled":
-            authority = Certificates(plan.data_dir).authority
-            say(f"Commands speak TLS ({plan.tls_mode}) with {AUTHORITIES_VARIABLE}={authority}")
+        if plan.has_client_tls:
+            authorities = f"{AUTHORITIES_VARIABLE}={plan.certificates_dir / 'ca.pem'}"
+            say(f"Commands speak TLS ({plan.client_tls_mode}) with {authorities}")
         say(f"Data and logs: {plan.data_dir}. Ctrl-C stops everything.")
         print(f"READY {json.dumps(_ready(plan, cluster.pids))}", flush=True)
 

@@ -5,10 +5,8 @@ from pathlib import Path
 
 from broker.config import ConfigError, load_config
 from ledgermq.errors import UserError
-from ledgermq.local.certificates import Certificates
 from ledgermq.local.plan import (
     HOST,
-    NAME_SERVER,
     ClusterPlan,
     NodePlan,
     Scalar,
@@ -27,6 +25,10 @@ PLANNED_KEYS = {
     "metricsAddress": "a local cluster listens on 127.0.0.1 only",
     "metricsPort": "it follows from --broker-port",
     "namesrvAddr": "use --namesrv-port",
+    "replicationBindAddress": "a local cluster listens on 127.0.0.1 only",
+    "replicationTlsCaPath": "`ledgermq up` makes the certificates; see --replication-tls",
+    "replicationTlsCertPath": "`ledgermq up` makes the certificates; see --replication-tls",
+    "replicationTlsKeyPath": "`ledgermq up` makes the certificates; see --replication-tls",
     "storePathRootDir": "use --data",
     "tlsMode": "use --tls",
     **dict.fromkeys(("tlsCertPath", "tlsKeyPath", "tlsTrustCertPath", "tlsEnable"), "it follows from --tls"),
@@ -76,29 +78,35 @@ def node_values(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
         "enableDLegerCommitLog": True,
         "dLegerPeers": peers,
         "dLegerSelfId": node.id,
-        **_tls_values(plan, node),
+        **(replication_keys(plan.certificates_dir, node.id) if plan.has_replication_tls else {}),
+        **(_client_keys(plan.certificates_dir, node.id) if plan.has_client_tls else {}),
     }
 
 
-def _tls_values(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
-    if plan.tls_mode == "disabled":
-        return {}
-    certificates = Certificates(plan.data_dir)
+def replication_keys(certificates: Path, node_id: str) -> Mapping[str, Scalar]:
+    """The broker keys for the files that `ledgermq.members` makes in the folder."""
     return {
-        "tlsCertPath": str(certificates.certificate(node.id)),
-        "tlsKeyPath": str(certificates.key(node.id)),
-        "tlsTrustCertPath": str(certificates.authority),
+        "replicationTlsCertPath": str(certificates / f"{node_id}.pem"),
+        "replicationTlsKeyPath": str(certificates / f"{node_id}.key"),
+        "replicationTlsCaPath": str(certificates / "ca.pem"),
+    }
+
+
+def _client_keys(certificates: Path, node_id: str) -> Mapping[str, Scalar]:
+    """The same files for clients; `tlsMode` is among the plan's settings."""
+    return {
+        "tlsCertPath": str(certificates / f"{node_id}.pem"),
+        "tlsKeyPath": str(certificates / f"{node_id}.key"),
+        "tlsTrustCertPath": str(certificates / "ca.pem"),
         "tlsEnable": True,
     }
 
 
 def write_node_files(plan: ClusterPlan) -> None:
-    """Makes certificates where TLS is on, and every node's broker.toml, checked as the broker will.
+    """Writes every node's broker.toml, then checks each as the broker will.
 
     Raises: UserError with the broker's sentence.
     """
-    if plan.tls_mode != "disabled":
-        Certificates(plan.data_dir).make([NAME_SERVER, *(node.id for node in plan.nodes)])
     for node in plan.nodes:
         node.home.mkdir(parents=True, exist_ok=True)
         write_whole(node.config_file, to_toml(node_values(plan, node)))

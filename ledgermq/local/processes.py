@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ledgermq.errors import UserError
-from ledgermq.local.certificates import Certificates
 from ledgermq.local.plan import HOST, NAME_SERVER, ClusterPlan, NodePlan, require_plan
 from ledgermq.local.supervisor import Command
 from sockets.listening import PortInUseError, bound
@@ -53,13 +52,13 @@ def namesrv_command(plan: ClusterPlan) -> Command:
 
 
 def _namesrv_tls_options(plan: ClusterPlan) -> tuple[str, ...]:
-    if plan.tls_mode == "disabled":
+    if not plan.has_client_tls:
         return ()
-    certificates = Certificates(plan.data_dir)
+    folder = plan.certificates_dir
     return (
-        *("--tls-mode", plan.tls_mode),
-        *("--tls-cert", str(certificates.certificate(NAME_SERVER))),
-        *("--tls-key", str(certificates.key(NAME_SERVER))),
+        *("--tls-mode", plan.client_tls_mode),
+        *("--tls-cert", str(folder / f"{NAME_SERVER}.pem")),
+        *("--tls-key", str(folder / f"{NAME_SERVER}.key")),
     )
 
 
@@ -81,9 +80,7 @@ def admin_command(plan: ClusterPlan) -> Command:
 
 
 def _admin_tls_options(plan: ClusterPlan) -> tuple[str, ...]:
-    if plan.tls_mode == "disabled":
-        return ()
-    return ("--broker-tls-ca", str(Certificates(plan.data_dir).authority))
+    return ("--broker-tls-ca", str(plan.certificates_dir / "ca.pem")) if plan.has_client_tls else ()
 
 
 def run_node(node_id: str, data_dir: Path) -> None:

