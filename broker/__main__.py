@@ -24,6 +24,7 @@ from commitlog.errors import CorruptLogError
 from dledger.durable_state import CorruptHardStateError
 from dledger.environment import Environment
 from remoting.loop import run
+from sockets.tls import TlsFilesError
 from telemetry.log_lines import FORMATS, Whereabouts, log_to_stderr
 
 EXIT_FAILED = 1
@@ -79,7 +80,7 @@ async def serve(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         broker = Broker(config, environment)
-    except (OSError, CorruptLogError, CorruptHardStateError, StoreLockedError) as error:
+    except (OSError, CorruptLogError, CorruptHardStateError, StoreLockedError, TlsFilesError) as error:
         logger.critical("the node cannot start: %s", error)
         return EXIT_FAILED
     if whereabouts is not None:

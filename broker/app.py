@@ -33,6 +33,7 @@ from broker.transactions.feature import transaction_feature
 from commitlog.record import host_bytes
 from dledger.environment import Environment
 from remoting.server import RemotingServer
+from remoting.tls import server_tls
 
 if TYPE_CHECKING:
     from broker.monitoring.exporter import Exporter
@@ -45,12 +46,14 @@ logger = logging.getLogger(__name__)
 class Broker:
     """One node. Made and used on a running event loop.
 
-    Making it recovers the log. Raises StoreLockedError, CorruptLogError, CorruptHardStateError, OSError.
+    Making it recovers the log. Raises StoreLockedError, CorruptLogError, CorruptHardStateError,
+    TlsFilesError, OSError.
     """
 
     def __init__(self, config: BrokerConfig, environment: Environment | None = None) -> None:
         self.config = config
         environment = environment or Environment()
+        tls = server_tls(config.server_tls)  # first: a wrong file is found before a long log is recovered
         self.failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Gets its result when the node cannot go on: a failed write, or a broken invariant."""
         self._lock = StoreLock(config.store_path_root_dir, environment.fs)
@@ -69,7 +72,7 @@ class Broker:
         engine = opened.engine
         term = (lambda: 0) if engine is None else (lambda: engine.term)
         self._registration = Registration(config, self._state, self._log, self.core.client, term)
-        self._server = RemotingServer(self.core.router, config.bind_address, config.listen_port)
+        self._server = RemotingServer(self.core.router, config.bind_address, config.listen_port, tls=tls)
         for closed in self._features.connection_closed:
             self._server.on_connection_closed(closed)
         self.exporter = _exporter(self.core, self._features, self._server)

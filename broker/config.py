@@ -30,6 +30,10 @@ from pydantic import (
 )
 
 from broker.timer.scheduling import parse_delay_levels
+from remoting.client.tls import ClientTls
+from remoting.tls import ClientAuth, ServerTlsSettings, TlsMode
+from sockets.addresses import is_loopback
+from sockets.tls import TlsFiles, TlsSettingsError
 
 KIB, MIB = 1024, 1024 * 1024
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -127,7 +131,7 @@ class BrokerConfig(BaseModel):
     broker_ip: str = Field(default="127.0.0.1", alias="brokerIP1")
     """IPv4 address that clients get with routes; also in every message id."""
     bind_address: str = Field(default="127.0.0.1", alias="bindAddress")
-    """Address listened on, for clients and replication."""
+    """Address listened on, for clients and, unless `replicationBindAddress` says otherwise, replication."""
     listen_port: Port = Field(default=10911, alias="listenPort")
     """Port for clients."""
     namesrv_addr: str = Field(default="127.0.0.1:9876", alias="namesrvAddr")
@@ -153,6 +157,20 @@ class BrokerConfig(BaseModel):
     """Members and replication addresses: `n0-host:port;…`; empty: this node alone, at `listenPort` + 3."""
     dledger_self_id: str = Field(default="n0", alias="dLegerSelfId")
     """This member; one letter and a number."""
+    replication_bind_address: str = Field(default="", alias="replicationBindAddress")
+    """Address listened on for the other members; empty: `bindAddress`, but without certificates one of
+    loopback.
+    """
+    replication_tls_cert: Path | None = Field(default=None, alias="replicationTlsCertPath")
+    """This member's certificate (PEM), which names it: `ledgermq://<group>/<id>`. See docs/dledger.md."""
+    replication_tls_key: Path | None = Field(default=None, alias="replicationTlsKeyPath")
+    """Its private key (PEM)."""
+    replication_tls_ca: Path | None = Field(default=None, alias="replicationTlsCaPath")
+    """Certificates (PEM) of the authorities that may have signed those of the members."""
+    replication_tls_age_max_ms: int = Field(
+        default=600_000, alias="replicationTlsAgeMaxMs", ge=1_000, le=DAY_MS
+    )
+    """Age up to which a connection between members is kept: then changed certificates are in force."""
     preferred_leader_id: Live[str | None] = Field(default=None, alias="preferredLeaderId")
     """Member that leadership is handed to when it can be; empty: none."""
     durability: Literal["persisted", "replicated"] = Field(default="persisted", alias="durability")
@@ -325,6 +343,22 @@ class BrokerConfig(BaseModel):
     log_format: Literal["text", "json"] = Field(default="text", alias="logFormat")
     """`json`: each line of the log is an object; `--log-format` wins. See docs/monitoring.md#logs."""
 
+    tls_mode: TlsMode | None = Field(default=None, alias="tlsMode")
+    """TLS on `listenPort`: disabled, permissive (plain text too), enforcing. Not set: permissive with
+    `tlsCertPath`, else disabled; see docs/broker.md#tls-for-clients."""
+    tls_certificate: Path | None = Field(default=None, alias="tlsCertPath")
+    """The node's certificate, those of intermediate authorities behind it (PEM)."""
+    tls_key: Path | None = Field(default=None, alias="tlsKeyPath")
+    """Its private key, without a password; not set: it is in `tlsCertPath` too."""
+    tls_authorities: Path | None = Field(default=None, alias="tlsTrustCertPath")
+    """Authorities of the others' certificates (PEM): clients, name servers, nodes of the group."""
+    tls_client_auth: ClientAuth = Field(default="none", alias="tlsClientAuth")
+    """Certificates of clients: none, optional (verified if there is one), require."""
+    tls_enable: bool = Field(default=False, alias="tlsEnable")
+    """true: requests to name servers and to other nodes of the group leave over TLS."""
+    tls_check_host_name: bool = Field(default=True, alias="tlsCheckHostName")
+    """Of these, the certificates must be for the name or address that is connected to."""
+
     @field_validator("broker_cluster_name", "broker_name", "dledger_group")
     @classmethod
     def _check_name(cls, value: str) -> str:
@@ -339,6 +373,12 @@ class BrokerConfig(BaseModel):
             return str(ipaddress.IPv4Address(value))
         except ValueError:
             raise ValueError("must be an IPv4 address that clients can reach, like 10.0.0.1") from None
+
+    @field_validator("tls_mode", "tls_certificate", "tls_key", "tls_authorities", mode="before")
+    @classmethod
+    def _check_tls(cls, value: object) -> object:
+        """An empty one is none, so that an override can take it back."""
+        return None if value == "" else value
 
     @field_validator("preferred_leader_id", mode="after")
     @classmethod
@@ -387,6 +427,19 @@ class BrokerConfig(BaseModel):
             )
         if self.preferred_leader_id is not None and self.preferred_leader_id not in ids:
             raise ValueError(f"preferredLeaderId {self.preferred_leader_id} is not among dLegerPeers")
+        try:
+            self.server_tls.check()
+        except TlsSettingsError as error:
+            raise ValueError(
+                f"tlsMode, tlsCertPath, tlsKeyPath, tlsTrustCertPath, tlsClientAuth: {error}"
+            ) from None
+        if self.server_tls.mode_in_force == "enforcing" and not self.tls_enable and len(ids) > 1:
+            raise ValueError(
+                "tlsMode enforcing needs tlsEnable = true: nodes of a group send requests to one another"
+            )
+        if self._replication_files.count(None) not in (0, len(self._replication_files)):
+            keys = "replicationTlsCertPath, replicationTlsKeyPath, replicationTlsCaPath"
+            raise ValueError(f"{keys}: all three are needed, or none")
         return self
 
     @property
@@ -421,8 +474,46 @@ class BrokerConfig(BaseModel):
         return next(peer for peer in self.peers if peer.id == self.dledger_self_id)
 
     @property
+    def _replication_files(self) -> tuple[Path | None, ...]:
+        return self.replication_tls_cert, self.replication_tls_key, self.replication_tls_ca
+
+    @property
+    def replication_tls(self) -> TlsFiles | None:
+        """The files with which the members know each other; None: every process is believed."""
+        return None if None in self._replication_files else TlsFiles(*self._replication_files)
+
+    @property
+    def replication_host(self) -> str:
+        """The address listened on for the other members."""
+        if self.replication_bind_address:
+            return self.replication_bind_address
+        is_of_this_machine = all(is_loopback(host) for host in self.other_hosts)
+        if self.replication_tls is None and is_of_this_machine and not is_loopback(self.bind_address):
+            return "127.0.0.1"
+        return self.bind_address
+
+    @property
+    def other_hosts(self) -> list[str]:
+        """Where the other members are, as dLegerPeers says."""
+        return [peer.host for peer in self.peers if peer.id != self.dledger_self_id]
+
+    @property
     def name_servers(self) -> tuple[str, ...]:
         return tuple(part.strip() for part in self.namesrv_addr.split(";") if part.strip())
+
+    @property
+    def server_tls(self) -> ServerTlsSettings:
+        """TLS on `listenPort`."""
+        return ServerTlsSettings(
+            self.tls_mode, self.tls_certificate, self.tls_key, self.tls_authorities, self.tls_client_auth
+        )
+
+    @property
+    def client_tls(self) -> ClientTls | None:
+        """TLS towards name servers and other nodes; None: plain text."""
+        if not self.tls_enable:
+            return None
+        return ClientTls(self.tls_authorities, self.tls_certificate, self.tls_key, self.tls_check_host_name)
 
     @property
     def broker_address(self) -> str:
@@ -480,7 +571,28 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> BrokerConfi
         if not equals:
             raise ConfigError(f"'{override}' is not of the form KEY=VALUE")
         values[key.strip()] = value.strip()
-    return config_from(values)
+    config = config_from(values)
+    _require_known_members(config)
+    return config
+
+
+def _require_known_members(config: BrokerConfig) -> None:
+    """Raises ConfigError for replication beyond this machine without certificates: each host that reaches
+    such a port could remove the log of the whole group.
+    """
+    if not config.enable_dledger or config.replication_tls is not None:
+        return
+    wide = [
+        f"the member's address {host} in dLegerPeers" for host in config.other_hosts if not is_loopback(host)
+    ]
+    if not is_loopback(config.replication_host):
+        wide.append(f"the address {config.replication_host} for replication")
+    if wide:
+        raise ConfigError(
+            f"{wide[0]} is beyond this machine, and replication has no certificates: set "
+            "replicationTlsCertPath, replicationTlsKeyPath and replicationTlsCaPath (`ledgermq cluster init` "
+            "makes the files), or use addresses of loopback"
+        )
 
 
 def config_from(values: Mapping[str, Any]) -> BrokerConfig:

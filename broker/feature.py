@@ -93,9 +93,11 @@ def make_core(
     state: ReplicatedState,
     router: Router | None = None,
 ) -> Core:
-    """The core over an open log and the state that was read from it."""
-    inner = config.inner_account
-    client = RemotingClient(signer=None if inner is None else Signer(*inner))
+    """The core over an open log and the state that was read from it. Raises TlsFilesError."""
+    inner, tls = config.inner_account, config.client_tls
+    client = RemotingClient(
+        signer=None if inner is None else Signer(*inner), tls=None if tls is None else tls.credentials()
+    )
     log, engine = opened.log, opened.engine
     return Core(
         config=config,

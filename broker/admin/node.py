@@ -275,7 +275,7 @@ class ConfigAdmin:
             "brokerId": str(LEADER_BROKER_ID if is_leader else config.follower_broker_id),
             "brokerRole": master if is_leader else "SLAVE",
             "flushDiskType": "SYNC_FLUSH" if is_synced else "ASYNC_FLUSH",
-            "useTLS": "false",
+            "useTLS": str(config.server_tls.mode_in_force != "disabled").lower(),
             "msgTraceTopicName": TRACE_TOPIC,
         }
 

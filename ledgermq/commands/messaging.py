@@ -16,23 +16,14 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ledgermq.client.connecting import messaging_client
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.producer import Producer
-from ledgermq.errors import WRONG_USAGE, UserError
+from ledgermq.errors import UserError
 from ledgermq.output import printable
 from ledgermq.signals import run
-from remoting.acl import AclError, signer_from
 from remoting.client.aio import RemotingClient
 from remoting.errors import ClientError
-
-
-def signing_client() -> RemotingClient:
-    """On the running loop; the caller closes it. Raises: UserError."""
-    try:
-        return RemotingClient(signer=signer_from(os.environ))
-    except AclError as error:
-        raise UserError(str(error), WRONG_USAGE) from error
-
 
 LINE_BYTES_MAX = 4 * 1024 * 1024
 """A message body may not be longer."""
@@ -121,7 +112,7 @@ async def send_messages(options: ProduceOptions) -> None:
     """`produce` on the running loop."""
     tally = _Tally()
     started_s = time.monotonic()
-    client = signing_client()
+    client = messaging_client()
     try:
         with _progress() as progress:
             await _send_all(options, client, tally, progress)
@@ -224,7 +215,7 @@ def consume(options: ConsumeOptions) -> None:
 
 async def print_messages(options: ConsumeOptions) -> None:
     """`consume` on the running loop."""
-    client = signing_client()
+    client = messaging_client()
     count = 0
     try:
         consumer = Consumer(
