@@ -24,6 +24,7 @@ from dledger.core.messages import (
     CompareRequest,
     CompareResponse,
     HeartbeatRequest,
+    Message,
     TakeLeadershipRequest,
     TruncateRequest,
     VoteRequest,
@@ -48,7 +49,7 @@ AGE_MAX_MS = 1_000
 def forged(status: Mapping[str, Any], sender: str) -> bytes:
     """All that has destroyed groups whose members believe everything, in the name of `sender`."""
     term, end = status["term"], status["endIndex"]
-    messages = (
+    messages: tuple[Message, ...] = (
         HeartbeatRequest(term + 5, -1),
         CompareRequest(term + 5, end + 99, end + 99, term),
         TruncateRequest(term + 5, end + 99, end + 100, term, 1 << 40, True, end, term),
