@@ -19,9 +19,7 @@ LINES_MAX = 80_630
 PAGES_MAX = 28
 SMALL_MAX_LINES = 60
 GENERATED_PAGES = {"docs/scenarios.md", "docs/mutants.md"}
-SMALL_MODULES = {
-    "remoting.headers.auth": "headers stand where every sender of the requests finds them",
-}
+SMALL_MODULES: dict[str, str] = {}
 """Modules under 60 lines with one importer, each with the reason why it stands by itself."""
 
 
