@@ -5,6 +5,7 @@ Every change is a record of the replicated state, and a line in the log with the
 """
 
 import asyncio
+import hmac
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -100,8 +101,10 @@ class UserAdmin:
 
         return self._on_leader(handle)
 
-    def create_user(self, request: RemotingCommand) -> Change:
-        """3001 AUTH_CREATE_USER"""
+    def create_user(self, request: RemotingCommand) -> Change | None:
+        """3001 AUTH_CREATE_USER. mqadmin sends it to every node of the group: the first one creates the user,
+        and for the others it is there just so.
+        """
         name, body = self._named(request)
         kind, status = by_name(UserType, body.get("userType")), by_name(UserStatus, body.get("userStatus"))
         if kind is UserType.SUPER and self._is_no_super_user(request):
@@ -110,9 +113,18 @@ class UserAdmin:
         password = self._password(name, body)
         if password is None:
             raise AccessError("password can not be blank")
-        if self._accounts.get(name) is not None:
-            raise AccessError("The user is existed")
-        return PutUser(User(name, password, kind or UserType.NORMAL, status or UserStatus.ENABLE))
+        user = User(name, password, kind or UserType.NORMAL, status or UserStatus.ENABLE)
+        if self._accounts.get(name) is None:
+            return PutUser(user)
+        if self._is_same(self._state.access.users.get(name), user):
+            return None
+        raise AccessError("The user is existed")
+
+    def _is_same(self, known: User | None, user: User) -> bool:
+        if known is None or self._cipher is None or known.shown() != user.shown():
+            return False
+        passwords = [self._cipher.decrypt(each.name, each.password) or b"" for each in (known, user)]
+        return hmac.compare_digest(*passwords)
 
     def update_user(self, request: RemotingCommand) -> Change:
         """3002 AUTH_UPDATE_USER: what the body leaves out stays."""
@@ -173,12 +185,14 @@ class UserAdmin:
         old = self._state.access.rights.get(rights.username)
         return PutAccessList(rights if old is None else old.updated(rights))
 
-    def delete_rights(self, request: RemotingCommand) -> Change:
-        """3008 AUTH_DELETE_ACL: the entry about one resource, or all."""
+    def delete_rights(self, request: RemotingCommand) -> Change | None:
+        """3008 AUTH_DELETE_ACL: the entry about one resource, or all. What is not there is deleted: mqadmin
+        asks every node of the group.
+        """
         header = DeleteAclRequestHeader.parse(request.ext_fields)
         rights = self._rights_of(header.subject)
         if rights is None:
-            raise AccessError("The acl is not exist.")
+            return None
         if not header.resource.strip():
             return DeleteAccessList(rights.username)
         kind = by_name(PolicyType, header.policy_type) or PolicyType.CUSTOM
