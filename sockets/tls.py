@@ -205,8 +205,8 @@ class TlsStream:
 
     @property
     def partial_bytes(self) -> int:
-        """The bytes received of a record that is not complete yet; a record has 16 KiB and some at most. During
-        the handshake all that was received: OpenSSL keeps messages of several records, of 128 KiB at most.
+        """The bytes received of a record that is not complete yet; a record has 16 KiB and some at most.
+        During the handshake all that was received: OpenSSL keeps messages of several records, up to 128 KiB.
         """
         return self._records.partial_bytes if self.is_established else self._handshake_bytes
 

@@ -263,7 +263,7 @@ async def test_reading_stops_at_the_bound_of_open_requests(place: TlsPlace) -> N
 @given(st.data())
 @settings_of_hypothesis(max_examples=150, deadline=None)
 def test_no_bytes_of_a_peer_raise_or_are_kept_beyond_a_bound(place: TlsPlace, data: st.DataObject) -> None:
-    """A handshake with changes, and whatever else begins like one: the connection closes, or waits for more."""
+    """A greeting or requests with changes: the connection closes, or waits for more."""
 
     async def main() -> None:
         peer = TlsPeer(place)
