@@ -12,18 +12,18 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-from ledgermq.client.consumer import Consumer
-from ledgermq.client.producer import Producer
+from ledgermq.client import Consumer, Producer
 from ledgermq.errors import WRONG_USAGE, UserError
 from ledgermq.output import printable
 from ledgermq.signals import run
 from remoting.acl import AclError, signer_from
 from remoting.client.aio import RemotingClient
 from remoting.errors import ClientError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 def signing_client() -> RemotingClient:
@@ -136,7 +136,7 @@ async def send_messages(options: ProduceOptions) -> None:
 
 
 async def _send_all(
-    options: ProduceOptions, client: RemotingClient, tally: _Tally, progress: Progress
+    options: ProduceOptions, client: RemotingClient, tally: _Tally, progress: "Progress"
 ) -> None:
     bar = progress.add_task(f"to {options.topic}", total=options.count)
     producer = Producer(client, options.namesrv)
@@ -194,7 +194,10 @@ async def _paced(bodies: AsyncIterator[bytes], rate: float | None) -> AsyncItera
         yield body
 
 
-def _progress() -> Progress:
+def _progress() -> "Progress":
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

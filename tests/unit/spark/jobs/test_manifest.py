@@ -24,7 +24,7 @@ from rocketmq_spark.jobs.archive.manifest import (
     problems,
     spans_after,
 )
-from rocketmq_spark.jobs.errors import ManifestError
+from rocketmq_spark.errors import ManifestError
 
 QUEUE = QueueName("Orders", "broker-a", 0)
 OTHER = QueueName("Orders", "broker-a", 1)

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_spark.errors import DataLossError, OptionError
-from rocketmq_spark.jobs.errors import JobError, sentence_of
+from rocketmq_spark.errors import DataLossError, JobError, OptionError, sentence_of
 from rocketmq_spark.jobs.words import bytes_words, parse_bytes, parse_moment_ms, parse_seconds
 
 
