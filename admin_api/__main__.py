@@ -21,7 +21,9 @@ from admin_api.security.policy import (
 )
 from admin_api.settings import Settings, SettingsError, with_environment
 from remoting.acl import AclError, signer_from
+from remoting.client.tls import ClientTls, client_tls_from
 from sockets.listening import bound
+from sockets.tls import TlsFilesError
 from telemetry.log_lines import FORMATS, LEVELS, Whereabouts, log_to_stderr
 
 NICE_MAX: Final = 19
@@ -63,9 +65,12 @@ def main() -> int:
         tokens = load_tokens(args.tokens, os.environ)
         policy = policy_for(args.host, tokens, args.allowed_host)
         signer_from(os.environ)
-        settings = with_environment(Settings(namesrv=args.namesrv), os.environ)
+        tls = _cluster_tls(args) or client_tls_from(os.environ)
+        if tls is not None:
+            tls.credentials()
+        settings = with_environment(Settings(namesrv=args.namesrv, tls=tls), os.environ)
         audit = AuditLog(args.audit)
-    except (TokensError, PolicyError, AclError, SettingsError, AuditError) as error:
+    except (TokensError, PolicyError, AclError, TlsFilesError, SettingsError, AuditError) as error:
         print(error, file=sys.stderr)
         return 1
     for warning in tokens.warnings:
@@ -74,6 +79,14 @@ def main() -> int:
         return _serve(args, settings, policy, audit)
     finally:
         audit.close()
+
+
+def _cluster_tls(args: argparse.Namespace) -> ClientTls | None:
+    """TLS towards brokers and name servers; None where no option asks for it."""
+    files = (args.broker_tls_ca, args.broker_tls_cert, args.broker_tls_key)
+    if not args.broker_tls and files == (None, None, None):
+        return None
+    return ClientTls(*files, checks_host_name=not args.broker_tls_any_host)
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
@@ -112,6 +125,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--allowed-host", action="append", default=[], metavar="NAME", help="a further name it is called by")
     add("--tls-cert", type=Path, metavar="FILE", help="certificate chain (PEM): serve HTTPS")
     add("--tls-key", type=Path, metavar="FILE", help="its private key, unless it is in the same file")
+    add("--broker-tls", action="store_true", help="speak TLS to brokers and name servers")
+    add("--broker-tls-ca", type=Path, metavar="FILE", help="authorities of their certificates (PEM)")
+    add("--broker-tls-cert", type=Path, metavar="FILE", help="certificate to show them (PEM)")
+    add("--broker-tls-key", type=Path, metavar="FILE", help="its private key, unless it is in the same file")
+    add("--broker-tls-any-host", action="store_true", help="do not check for which host a certificate is")
     levels = range(NICE_MAX + 1)
     text = "give way to others on this machine: 0 (default, not at all) to 19"
     add("--nice", type=int, choices=levels, default=0, metavar="N", help=text)

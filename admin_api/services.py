@@ -10,8 +10,9 @@ from admin_api.errors import InvalidError
 from admin_api.gateway import Gateway, Invoker
 from admin_api.settings import Settings
 from admin_api.sources.brokers import BrokerDirectory
-from remoting.acl import AclError, signer_from
-from remoting.client.aio import RemotingClient
+from remoting.acl import AclError
+from remoting.client.aio import RemotingClient, client_from
+from sockets.tls import TlsFilesError
 
 if TYPE_CHECKING:
     from admin_api.brokers.changes import BrokerChanger, CleaningService, NameServer
@@ -173,10 +174,11 @@ async def open_services(
     """The services; over a client of their own, closed behind, unless one is given. `watched` may put
     something around it that sees every ask.
 
-    Raises: InvalidError where the environment names an account for access control that cannot be used.
+    Raises: InvalidError where the environment names an account for access control, or files for TLS, that
+    cannot be used.
     """
     if client is None:
-        client = own = _signing_client()
+        client = own = _client(settings)
     else:
         own = None
     services = Services(watched(client), settings)
@@ -188,9 +190,9 @@ async def open_services(
             await own.close()
 
 
-def _signing_client() -> RemotingClient:
+def _client(settings: Settings) -> RemotingClient:
     """Raises: InvalidError."""
     try:
-        return RemotingClient(signer=signer_from(os.environ))
-    except AclError as error:
+        return client_from(os.environ, settings.tls)
+    except (AclError, TlsFilesError) as error:
         raise InvalidError(str(error)) from error

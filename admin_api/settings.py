@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from remoting.client.tls import ClientTls
+
 QUERIES_KEY: Final = "LEDGERMQ_ADMIN_QUERIES"
 """Of the environment: the bound on expensive queries, as in `300/30`."""
 _QUERIES: Final = re.compile(r"([1-9][0-9]{0,8})/([1-9][0-9]{0,8})", re.ASCII)
@@ -19,6 +21,8 @@ class Settings:
     """`namesrv` is the host:port of the name server."""
 
     namesrv: str
+    tls: ClientTls | None = None
+    """How brokers and name servers are spoken to; None: as the environment says."""
     cache_ms: int = 500
     """Answers younger than this are given again."""
     watch_interval_ms: int = 500

@@ -30,13 +30,14 @@ from bench.processes import end_on_signals
 from bench.results_file import machine, save
 from bench.rivals import JavaDLedger, JavaSingle, Nats, rivals_folder
 from bench.scenarios import SCENARIOS, Scenario, Times
-from bench.sides import LedgerMQ, Side
+from bench.sides import LedgerMQ, LedgerMQWithTls, Side
 from bench.summary import START, Measured, failed, idle_aim, lost, ratios, summarize
 from ledgermq.errors import UserError
 from remoting.errors import RemotingError
 
 SIDES: dict[str, type[Side]] = {side.name: side for side in (LedgerMQ, JavaDLedger, JavaSingle, Nats)}
-START_S = {"ledgermq": 5.0, "java-dledger": 30.0, "java-single": 15.0, "nats": 8.0}
+SIDES_ON_REQUEST: dict[str, type[Side]] = {LedgerMQWithTls.name: LedgerMQWithTls}
+START_S = {"ledgermq": 5.0, "ledgermq-tls": 5.0, "java-dledger": 30.0, "java-single": 15.0, "nats": 8.0}
 """About how long a start takes, for the progress bar."""
 FREE_GIB = 60
 """The logs of one side's loads, three times over, until it is stopped."""
@@ -64,7 +65,8 @@ class Comparison:
 
     def _scenarios(self, side: str) -> list[Scenario]:
         wanted = self._arguments.scenario
-        return [one for one in SCENARIOS if side in one.sides and one.name in wanted]
+        like = LedgerMQ.name if side == LedgerMQWithTls.name else side
+        return [one for one in SCENARIOS if like in one.sides and one.name in wanted]
 
     def run(self) -> None:
         for number in range(self._arguments.rounds):
@@ -76,7 +78,7 @@ class Comparison:
         if not self._scenarios(name):
             return
         with tempfile.TemporaryDirectory(prefix="bench-", dir=self._arguments.folder) as folder:
-            side = SIDES[name](Path(folder))
+            side = (SIDES | SIDES_ON_REQUEST)[name](Path(folder))
             self._tell(number, side, "starts")
             self.about[name] = {"title": side.title, "durability": side.durability, "version": side.version}
             try:
@@ -178,7 +180,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> tuple[argparse.Na
     parser.add_argument(
         "--scenario", nargs="*", choices=names, default=names, metavar="NAME", help=str(names)
     )
-    parser.add_argument("--side", nargs="*", choices=list(SIDES), default=list(SIDES))
+    parser.add_argument("--side", nargs="*", choices=[*SIDES, *SIDES_ON_REQUEST], default=list(SIDES))
     parser.add_argument(
         "--folder", type=Path, help="where the logs are written; the temporary folder if not set"
     )

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bench.results_file import save
+from ledgermq.client import tls_credentials
 from ledgermq.load.cluster import LoadCluster, ask
 from ledgermq.load.run import Load, LoadResult, Run
 
@@ -59,7 +60,7 @@ def prepare(where: Where) -> tuple[str, int]:
 
 def measure(where: Where, load: Load) -> LoadResult:
     """Make the topics and run the load."""
-    return Run(load, prepare(where), where.targets).measure()
+    return Run(load, prepare(where), where.targets, tls=tls_credentials()).measure()
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> tuple[Where, Load, str | None]:

@@ -102,10 +102,17 @@ def write_topic(site: Site, frame: DataFrame, topic: str, options: dict[str, Any
 
 
 def stored(site: Site, topic: str) -> int:
-    """Messages in a topic, by its queues' offsets."""
-    with Cluster(site.side.namesrv) as cluster:
-        found = bounds(cluster, cluster.queues(topic))
-    return sum(one.max_offset - one.min_offset for one in found.values())
+    """Messages in a topic, by its queues' offsets. These grow soon after the acknowledgement, when the leader
+    has dispatched the messages to the queues, so what is missing is waited for.
+    """
+    end_s = time.monotonic() + SETTLE_LIMIT_S
+    while True:
+        with Cluster(site.side.namesrv) as cluster:
+            found = bounds(cluster, cluster.queues(topic))
+        count = sum(one.max_offset - one.min_offset for one in found.values())
+        if count >= site.messages.tally.messages or time.monotonic() > end_s:
+            return count
+        time.sleep(_POLL_S)
 
 
 def fill(site: Site) -> None:

@@ -90,13 +90,18 @@ class RemotingSide(Side):
 
 
 class LedgerMQ(RemotingSide):
-    """Three nodes as `ledgermq up` starts them."""
+    """Three nodes as `ledgermq up` starts them, but without certificates, which no rival has."""
 
     name = "ledgermq"
     title = "LedgerMQ, 3 nodes"
+    _tls = "--no-replication-tls"
 
     def __init__(
-        self, folder: Path, durability: str = "persisted", nodes: int = 3, settings: tuple[str, ...] = ()
+        self,
+        folder: Path,
+        durability: str = "persisted",
+        nodes: int = 3,
+        settings: tuple[str, ...] = (),
     ) -> None:
         super().__init__(folder)
         self._mode = durability
@@ -126,6 +131,7 @@ class LedgerMQ(RemotingSide):
         ports = ("--namesrv-port", str(self._base), "--admin-port", str(self._base + 1))
         command = [*_PROGRAM, "up", "--data", str(self.data), "--nodes", str(self._node_count), *ports]
         command += ["--broker-port", str(self._base + 10), "--durability", self._mode, "--no-restart"]
+        command.append(self._tls)
         for setting in self._settings:
             command += ["--set", setting]
         self._ready = {}
@@ -165,3 +171,11 @@ class LedgerMQ(RemotingSide):
 
 
 _PROGRAM = (sys.executable, "-P", "-c", "from ledgermq.cli import main; main()")
+
+
+class LedgerMQWithTls(LedgerMQ):
+    """As `ledgermq up` starts them: the nodes know each other by certificates."""
+
+    name = "ledgermq-tls"
+    title = "LedgerMQ, 3 nodes, replication over TLS"
+    _tls = "--replication-tls"

@@ -18,11 +18,13 @@ from typing import Final
 import native
 from broker.app import Broker
 from broker.config import BrokerConfig, ConfigError, load_config
+from broker.security.passwords import open_cipher
 from broker.store.message_log import StoreLockedError
 from commitlog.errors import CorruptLogError
 from dledger.durable_state import CorruptHardStateError
 from dledger.environment import Environment
 from remoting.loop import run
+from sockets.tls import TlsFilesError
 from telemetry.log_lines import FORMATS, Whereabouts, log_to_stderr
 
 EXIT_FAILED = 1
@@ -46,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log_to_stderr(options.log_format or "text", options.log_level, whereabouts)
     try:
         config = load_config(options.config, options.set)
+        open_cipher(config)
     except ConfigError as error:
         logger.error("the configuration cannot be used: %s", error)
         return EXIT_CONFIG
@@ -77,7 +80,7 @@ async def serve(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         broker = Broker(config, environment)
-    except (OSError, CorruptLogError, CorruptHardStateError, StoreLockedError) as error:
+    except (OSError, CorruptLogError, CorruptHardStateError, StoreLockedError, TlsFilesError) as error:
         logger.critical("the node cannot start: %s", error)
         return EXIT_FAILED
     if whereabouts is not None:

@@ -22,6 +22,7 @@ from broker.consume.feature import (
 from broker.feature import Core, Feature, install, join, make_core
 from broker.pop.feature import pop_feature
 from broker.registration import Registration
+from broker.security.users import security_feature
 from broker.send.feature import send_feature
 from broker.state.state import ReplicatedState
 from broker.store.message_log import StoreLock, open_log
@@ -32,6 +33,7 @@ from broker.transactions.feature import transaction_feature
 from commitlog.record import host_bytes
 from dledger.environment import Environment
 from remoting.server import RemotingServer
+from remoting.tls import server_tls
 
 if TYPE_CHECKING:
     from broker.monitoring.exporter import Exporter
@@ -44,12 +46,14 @@ logger = logging.getLogger(__name__)
 class Broker:
     """One node. Made and used on a running event loop.
 
-    Making it recovers the log. Raises StoreLockedError, CorruptLogError, CorruptHardStateError, OSError.
+    Making it recovers the log. Raises StoreLockedError, CorruptLogError, CorruptHardStateError,
+    TlsFilesError, OSError.
     """
 
     def __init__(self, config: BrokerConfig, environment: Environment | None = None) -> None:
         self.config = config
         environment = environment or Environment()
+        tls = server_tls(config.server_tls)  # first: a wrong file is found before a long log is recovered
         self.failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Gets its result when the node cannot go on: a failed write, or a broken invariant."""
         self._lock = StoreLock(config.store_path_root_dir, environment.fs)
@@ -68,7 +72,7 @@ class Broker:
         engine = opened.engine
         term = (lambda: 0) if engine is None else (lambda: engine.term)
         self._registration = Registration(config, self._state, self._log, self.core.client, term)
-        self._server = RemotingServer(self.core.router, config.bind_address, config.listen_port)
+        self._server = RemotingServer(self.core.router, config.bind_address, config.listen_port, tls=tls)
         for closed in self._features.connection_closed:
             self._server.on_connection_closed(closed)
         self.exporter = _exporter(self.core, self._features, self._server)
@@ -130,6 +134,7 @@ def install_features(core: Core) -> Feature:
     Transactions and timers come before sends, which ask them for room. Retention comes behind all that keep
     records in the log, the admin behind all that have figures to show.
     """
+    security, refuses_settings = security_feature(core)
     consumers = consumers_of(core)
     timers, may_time = timer_feature(core)
     transactions, may_prepare = transaction_feature(core)
@@ -147,11 +152,12 @@ def install_features(core: Core) -> Feature:
         pop,
         send_feature(core, may_prepare, may_time),
         query_feature(core),
+        security,
     )
     management = install(
         core.router,
         retention_feature(core, messages),
-        admin_feature(core, consumers, messages.runtime_figures, popped_queues),
+        admin_feature(core, consumers, messages.runtime_figures, popped_queues, refuses_settings),
     )
     install(core.router, Feature(handlers=unsupported_handlers(core.router.codes)))
     return join((messages, management))

@@ -17,9 +17,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+import orjson
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from broker.timer.scheduling import parse_delay_levels
+from remoting.client.tls import ClientTls
+from remoting.tls import ClientAuth, ServerTlsSettings, TlsMode
+from sockets.addresses import is_loopback
+from sockets.tls import TlsFiles, TlsSettingsError
 
 KIB, MIB = 1024, 1024 * 1024
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -29,6 +43,7 @@ a retry is written also after maxMessageSize went down. Its entry is larger by h
 """
 
 _HOURS = r"^([01]\d|2[0-3])(;([01]\d|2[0-3]))*$"
+_CODES = r"^( *\d{1,6} *(, *\d{1,6} *)*)?$"
 _NODE_ID = re.compile(r"[A-Za-z]\d{1,9}\Z")
 _NAME = re.compile(r"[A-Za-z0-9_.%|-]{1,127}\Z")
 
@@ -78,6 +93,30 @@ def _parse_peer(text: str) -> Peer:
     return Peer(id=node_id, host=host, port=int(port))
 
 
+ACCOUNT_KEYS: Final = {
+    "init_authentication_user": ("username", "password"),
+    "inner_client_credentials": ("accessKey", "secretKey"),
+}
+"""What the JSON of these fields has: a name and a secret."""
+
+
+def read_account(text: SecretStr, name_key: str, secret_key: str) -> tuple[str, str] | None:
+    """The name and the secret in a key's JSON; None when the key is empty. Raises ValueError, without the
+    value in its text.
+    """
+    if not text.get_secret_value():
+        return None
+    try:
+        data = orjson.loads(text.get_secret_value())
+        name, secret = data[name_key], data[secret_key]
+        is_account = isinstance(name, str) and isinstance(secret, str) and name.strip() and secret.strip()
+    except (ValueError, KeyError, TypeError):
+        is_account = False
+    if not is_account:
+        raise ValueError(f'is not JSON like {{"{name_key}": "…", "{secret_key}": "…"}}') from None
+    return name, secret
+
+
 class BrokerConfig(BaseModel):
     """The settings of one node. Field aliases are the keys of the file; sizes are bytes unless the key
     says otherwise, times are in the unit RocketMQ gives the key.
@@ -92,7 +131,7 @@ class BrokerConfig(BaseModel):
     broker_ip: str = Field(default="127.0.0.1", alias="brokerIP1")
     """IPv4 address that clients get with routes; also in every message id."""
     bind_address: str = Field(default="127.0.0.1", alias="bindAddress")
-    """Address listened on, for clients and replication."""
+    """Address listened on, for clients and, unless `replicationBindAddress` says otherwise, replication."""
     listen_port: Port = Field(default=10911, alias="listenPort")
     """Port for clients."""
     namesrv_addr: str = Field(default="127.0.0.1:9876", alias="namesrvAddr")
@@ -118,6 +157,20 @@ class BrokerConfig(BaseModel):
     """Members and replication addresses: `n0-host:port;…`; empty: this node alone, at `listenPort` + 3."""
     dledger_self_id: str = Field(default="n0", alias="dLegerSelfId")
     """This member; one letter and a number."""
+    replication_bind_address: str = Field(default="", alias="replicationBindAddress")
+    """Address listened on for the other members; empty: `bindAddress`, but without certificates one of
+    loopback.
+    """
+    replication_tls_cert: Path | None = Field(default=None, alias="replicationTlsCertPath")
+    """This member's certificate (PEM), which names it: `ledgermq://<group>/<id>`. See docs/dledger.md."""
+    replication_tls_key: Path | None = Field(default=None, alias="replicationTlsKeyPath")
+    """Its private key (PEM)."""
+    replication_tls_ca: Path | None = Field(default=None, alias="replicationTlsCaPath")
+    """Certificates (PEM) of the authorities that may have signed those of the members."""
+    replication_tls_age_max_ms: int = Field(
+        default=600_000, alias="replicationTlsAgeMaxMs", ge=1_000, le=DAY_MS
+    )
+    """Age up to which a connection between members is kept: then changed certificates are in force."""
     preferred_leader_id: Live[str | None] = Field(default=None, alias="preferredLeaderId")
     """Member that leadership is handed to when it can be; empty: none."""
     durability: Literal["persisted", "replicated"] = Field(default="persisted", alias="durability")
@@ -263,6 +316,22 @@ class BrokerConfig(BaseModel):
         default=10_000, alias="stateSnapshotIntervalMs", ge=100, le=HOUR_MS
     )
     """Time between snapshots of a changed state."""
+    authentication_enabled: Live[bool] = Field(default=False, alias="authenticationEnabled")
+    """Each request must be signed by a user; see docs/security.md."""
+    authorization_enabled: Live[bool] = Field(default=False, alias="authorizationEnabled")
+    """Likewise, and its user needs the right to do it."""
+    authentication_whitelist: Live[str] = Field(default="", alias="authenticationWhitelist", pattern=_CODES)
+    """Request codes, separated by `,`, that need no signature."""
+    authorization_whitelist: Live[str] = Field(default="", alias="authorizationWhitelist", pattern=_CODES)
+    """Request codes, separated by `,`, that every user may send."""
+    init_authentication_user: SecretStr = Field(default=SecretStr(""), alias="initAuthenticationUser")
+    """A super user that is always there: JSON with `username` and `password`."""
+    inner_client_credentials: SecretStr = Field(
+        default=SecretStr(""), alias="innerClientAuthenticationCredentials"
+    )
+    """Nodes sign their own requests as this super user: JSON with `accessKey` and `secretKey`."""
+    auth_key_path: str = Field(default="", alias="authKeyPath")
+    """File with the key that encrypts passwords in the log: 32 bytes as base64, the same on all nodes."""
     metrics_port: int = Field(default=0, alias="metricsPort", ge=0, le=65535)
     """Port of `/metrics` for Prometheus; 0: none. See docs/monitoring.md#metrics."""
     metrics_address: str = Field(default="127.0.0.1", alias="metricsAddress", min_length=1)
@@ -273,6 +342,22 @@ class BrokerConfig(BaseModel):
     """A put that takes so long is logged, with its steps; 0: none is."""
     log_format: Literal["text", "json"] = Field(default="text", alias="logFormat")
     """`json`: each line of the log is an object; `--log-format` wins. See docs/monitoring.md#logs."""
+
+    tls_mode: TlsMode | None = Field(default=None, alias="tlsMode")
+    """TLS on `listenPort`: disabled, permissive (plain text too), enforcing. Not set: permissive with
+    `tlsCertPath`, else disabled; see docs/broker.md#tls-for-clients."""
+    tls_certificate: Path | None = Field(default=None, alias="tlsCertPath")
+    """The node's certificate, those of intermediate authorities behind it (PEM)."""
+    tls_key: Path | None = Field(default=None, alias="tlsKeyPath")
+    """Its private key, without a password; not set: it is in `tlsCertPath` too."""
+    tls_authorities: Path | None = Field(default=None, alias="tlsTrustCertPath")
+    """Authorities of the others' certificates (PEM): clients, name servers, nodes of the group."""
+    tls_client_auth: ClientAuth = Field(default="none", alias="tlsClientAuth")
+    """Certificates of clients: none, optional (verified if there is one), require."""
+    tls_enable: bool = Field(default=False, alias="tlsEnable")
+    """true: requests to name servers and to other nodes of the group leave over TLS."""
+    tls_check_host_name: bool = Field(default=True, alias="tlsCheckHostName")
+    """Of these, the certificates must be for the name or address that is connected to."""
 
     @field_validator("broker_cluster_name", "broker_name", "dledger_group")
     @classmethod
@@ -288,6 +373,12 @@ class BrokerConfig(BaseModel):
             return str(ipaddress.IPv4Address(value))
         except ValueError:
             raise ValueError("must be an IPv4 address that clients can reach, like 10.0.0.1") from None
+
+    @field_validator("tls_mode", "tls_certificate", "tls_key", "tls_authorities", mode="before")
+    @classmethod
+    def _check_tls(cls, value: object) -> object:
+        """An empty one is none, so that an override can take it back."""
+        return None if value == "" else value
 
     @field_validator("preferred_leader_id", mode="after")
     @classmethod
@@ -310,6 +401,12 @@ class BrokerConfig(BaseModel):
                 raise ValueError(f"'{address}' is not of the form host:port")
         return value
 
+    @field_validator("init_authentication_user", "inner_client_credentials")
+    @classmethod
+    def _check_account(cls, value: SecretStr, info: ValidationInfo) -> SecretStr:
+        read_account(value, *ACCOUNT_KEYS[str(info.field_name)])
+        return value
+
     @model_validator(mode="after")
     def _check_together(self) -> "BrokerConfig":
         if not self.broker_cluster_name or not self.broker_name:
@@ -330,7 +427,35 @@ class BrokerConfig(BaseModel):
             )
         if self.preferred_leader_id is not None and self.preferred_leader_id not in ids:
             raise ValueError(f"preferredLeaderId {self.preferred_leader_id} is not among dLegerPeers")
+        try:
+            self.server_tls.check()
+        except TlsSettingsError as error:
+            raise ValueError(
+                f"tlsMode, tlsCertPath, tlsKeyPath, tlsTrustCertPath, tlsClientAuth: {error}"
+            ) from None
+        if self.server_tls.mode_in_force == "enforcing" and not self.tls_enable and len(ids) > 1:
+            raise ValueError(
+                "tlsMode enforcing needs tlsEnable = true: nodes of a group send requests to one another"
+            )
+        if self._replication_files.count(None) not in (0, len(self._replication_files)):
+            keys = "replicationTlsCertPath, replicationTlsKeyPath, replicationTlsCaPath"
+            raise ValueError(f"{keys}: all three are needed, or none")
         return self
+
+    @property
+    def init_user(self) -> tuple[str, str] | None:
+        """Name and password of `initAuthenticationUser`."""
+        return read_account(self.init_authentication_user, *ACCOUNT_KEYS["init_authentication_user"])
+
+    @property
+    def inner_account(self) -> tuple[str, str] | None:
+        """Name and secret that this node signs its own requests with."""
+        return read_account(self.inner_client_credentials, *ACCOUNT_KEYS["inner_client_credentials"])
+
+    @property
+    def checks_signatures(self) -> bool:
+        """What a user may do can be asked only of one who has proved its name."""
+        return self.authentication_enabled or self.authorization_enabled
 
     @property
     def group(self) -> str:
@@ -349,8 +474,46 @@ class BrokerConfig(BaseModel):
         return next(peer for peer in self.peers if peer.id == self.dledger_self_id)
 
     @property
+    def _replication_files(self) -> tuple[Path | None, ...]:
+        return self.replication_tls_cert, self.replication_tls_key, self.replication_tls_ca
+
+    @property
+    def replication_tls(self) -> TlsFiles | None:
+        """The files with which the members know each other; None: every process is believed."""
+        return None if None in self._replication_files else TlsFiles(*self._replication_files)
+
+    @property
+    def replication_host(self) -> str:
+        """The address listened on for the other members."""
+        if self.replication_bind_address:
+            return self.replication_bind_address
+        is_of_this_machine = all(is_loopback(host) for host in self.other_hosts)
+        if self.replication_tls is None and is_of_this_machine and not is_loopback(self.bind_address):
+            return "127.0.0.1"
+        return self.bind_address
+
+    @property
+    def other_hosts(self) -> list[str]:
+        """Where the other members are, as dLegerPeers says."""
+        return [peer.host for peer in self.peers if peer.id != self.dledger_self_id]
+
+    @property
     def name_servers(self) -> tuple[str, ...]:
         return tuple(part.strip() for part in self.namesrv_addr.split(";") if part.strip())
+
+    @property
+    def server_tls(self) -> ServerTlsSettings:
+        """TLS on `listenPort`."""
+        return ServerTlsSettings(
+            self.tls_mode, self.tls_certificate, self.tls_key, self.tls_authorities, self.tls_client_auth
+        )
+
+    @property
+    def client_tls(self) -> ClientTls | None:
+        """TLS towards name servers and other nodes; None: plain text."""
+        if not self.tls_enable:
+            return None
+        return ClientTls(self.tls_authorities, self.tls_certificate, self.tls_key, self.tls_check_host_name)
 
     @property
     def broker_address(self) -> str:
@@ -390,6 +553,7 @@ def _property_text(value: object) -> str:
 
 
 _FIELD_OF: Final = {field.alias: name for name, field in BrokerConfig.model_fields.items() if field.alias}
+_SECRET_KEYS: Final = frozenset(str(BrokerConfig.model_fields[name].alias) for name in ACCOUNT_KEYS)
 KNOWN_KEYS: Final = tuple(sorted(_FIELD_OF))
 RUNTIME_KEYS: Final = frozenset(
     key for key, name in _FIELD_OF.items() if _LIVE in BrokerConfig.model_fields[name].metadata
@@ -407,7 +571,28 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> BrokerConfi
         if not equals:
             raise ConfigError(f"'{override}' is not of the form KEY=VALUE")
         values[key.strip()] = value.strip()
-    return config_from(values)
+    config = config_from(values)
+    _require_known_members(config)
+    return config
+
+
+def _require_known_members(config: BrokerConfig) -> None:
+    """Raises ConfigError for replication beyond this machine without certificates: each host that reaches
+    such a port could remove the log of the whole group.
+    """
+    if not config.enable_dledger or config.replication_tls is not None:
+        return
+    wide = [
+        f"the member's address {host} in dLegerPeers" for host in config.other_hosts if not is_loopback(host)
+    ]
+    if not is_loopback(config.replication_host):
+        wide.append(f"the address {config.replication_host} for replication")
+    if wide:
+        raise ConfigError(
+            f"{wide[0]} is beyond this machine, and replication has no certificates: set "
+            "replicationTlsCertPath, replicationTlsKeyPath and replicationTlsCaPath (`ledgermq cluster init` "
+            "makes the files), or use addresses of loopback"
+        )
 
 
 def config_from(values: Mapping[str, Any]) -> BrokerConfig:
@@ -442,6 +627,8 @@ def _sentence(error: Mapping[str, Any]) -> str:
     message = str(error["msg"]).removeprefix("Value error, ")
     if not key:
         return message
+    if key in _SECRET_KEYS:
+        return f"{key} {message}"
     return f"{key} = {error['input']!r}: {message}"
 
 
@@ -452,15 +639,18 @@ class FixedKeyError(ValueError):
     """The key is known, but cannot change while the broker runs; the text is a sentence for the operator."""
 
 
-def check_settings(config: BrokerConfig, settings: Mapping[str, str]) -> None:
-    """Raises FixedKeyError, and ConfigError for an unknown key or a value out of bounds."""
-    _changed(config, settings)
+def check_settings(config: BrokerConfig, settings: Mapping[str, str]) -> BrokerConfig:
+    """The configuration with these settings. Raises FixedKeyError, and ConfigError for an unknown key or a
+    value out of bounds.
+    """
+    changed = _changed(config, settings)
     for key in settings:
         if key not in RUNTIME_KEYS:
             raise FixedKeyError(
                 f"{key} is fixed while the broker runs: set it in the configuration file of each node; "
                 f"what can change is {', '.join(sorted(RUNTIME_KEYS))}"
             )
+    return changed
 
 
 def take_settings(config: BrokerConfig, settings: Mapping[str, str]) -> None:
@@ -469,13 +659,13 @@ def take_settings(config: BrokerConfig, settings: Mapping[str, str]) -> None:
     """
     for key, value in settings.items():
         try:
-            check_settings(config, {key: value})
+            changed = check_settings(config, {key: value})
         except ValueError as error:
             logger.warning("setting %s=%.64s is not used: %s", key, value, error)
             continue
         name = _FIELD_OF[key]
         # The model is frozen for its readers; this is the one place that changes it.
-        config.__dict__[name] = getattr(_changed(config, {key: value}), name)
+        config.__dict__[name] = getattr(changed, name)
 
 
 def _changed(config: BrokerConfig, settings: Mapping[str, str]) -> BrokerConfig:

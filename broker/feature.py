@@ -22,6 +22,7 @@ from commitlog.log import MessageLog
 from commitlog.record import host_bytes
 from dledger.environment import Environment
 from dledger.server import DLedgerServer
+from remoting.acl import Signer
 from remoting.client.aio import RemotingClient
 from remoting.connection import Connection
 from remoting.router import BatchHandler, Handlers, Router
@@ -92,8 +93,11 @@ def make_core(
     state: ReplicatedState,
     router: Router | None = None,
 ) -> Core:
-    """The core over an open log and the state that was read from it."""
-    client = RemotingClient()
+    """The core over an open log and the state that was read from it. Raises TlsFilesError."""
+    inner, tls = config.inner_account, config.client_tls
+    client = RemotingClient(
+        signer=None if inner is None else Signer(*inner), tls=None if tls is None else tls.credentials()
+    )
     log, engine = opened.log, opened.engine
     return Core(
         config=config,

@@ -27,6 +27,7 @@ from broker.config import BrokerConfig
 from commitlog.log import MessageLog
 from dledger.environment import monotonic_ms
 from dledger.server import DLedgerServer
+from remoting.acl import ACCESS_KEY
 from remoting.client.aio import RemotingClient
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
@@ -48,6 +49,10 @@ POLL_INTERVAL_S = 0.1
 """Interval of the check whether a leader is known."""
 MARK = "LEDGERMQ_FORWARDED"
 """Ext field of a request that came from another node."""
+CLIENT_USER = "LEDGERMQ_USER"
+"""Ext field of a request that came from another node, which has checked the signature of this user and signed
+the request as itself.
+"""
 FORWARD_LIMIT_S: Final = 4.0
 """The tools wait for 5 s."""
 
@@ -202,7 +207,11 @@ class Forwarder:
 
     async def ask(self, address: str, request: RemotingCommand, timeout_s: float) -> RemotingCommand | None:
         """The node's answer to the same request; None when there came none."""
-        copy = RemotingCommand(request.code, ext_fields={**request.ext_fields, MARK: "1"}, body=request.body)
+        fields = {**request.ext_fields, MARK: "1"}
+        fields.pop(CLIENT_USER, None)
+        if self._config.checks_signatures and ACCESS_KEY in fields:
+            fields[CLIENT_USER] = fields[ACCESS_KEY]
+        copy = RemotingCommand(request.code, ext_fields=fields, body=request.body)
         with self._counted(request):
             try:
                 return await self._client.invoke(address, copy, timeout_s)

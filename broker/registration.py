@@ -151,7 +151,9 @@ class _Link:
         """What went wrong, or None."""
         try:
             self._connection = await self._client.connect(self.address, REGISTER_TIMEOUT_S)
-            answer = await self._connection.request(self._make_command(), REGISTER_TIMEOUT_S)
+            command = self._make_command()
+            self._client.sign(command)
+            answer = await self._connection.request(command, REGISTER_TIMEOUT_S)
         except RequestTimeoutError as error:
             if self._connection is not None:
                 self._connection.abort()

@@ -310,8 +310,21 @@ _SCHEMA: types.MappingProxyType[type[Any], tuple[tuple[str, Callable[[str, Any],
 
 NUMBER_MAX = 1 << 62
 """The highest index, position or term that a peer may name: counting on from there must fit into 64 bits."""
-TERM_STEP_MAX = 1 << 40
-"""How far a peer's term may be ahead: one message must not use up the terms that are left."""
+TERM_STEP_MAX = 1 << 32
+"""How far a peer's term may be ahead: more elections than a group can hold in years. The terms up to
+NUMBER_MAX are then used up by no less than a thousand million messages, each in a turn of its own.
+"""
+_TERMS = types.MappingProxyType(
+    {
+        cls: tuple(
+            each.name for each in fields(cls) if each.name.endswith("_term") and each.name != "ballot_term"
+        )
+        for cls in typing.get_args(Message)
+    }
+)
+"""Terms of entries: none is above that of the node which names them, since an answer comes in the term
+asked.
+"""
 _NUMBERS = types.MappingProxyType(
     {
         cls: tuple(each.name for each in fields(cls) if each.name.endswith(("_index", "position")))
@@ -328,6 +341,11 @@ def refuse_impossible(message: Message, term_max: int) -> None:
     ballot_term = message.ballot_term if isinstance(message, VoteRequest | VoteResponse) else 0
     if max(message.term, ballot_term) > term_max:
         raise PeerProtocolError(f"a {type(message).__name__} of term {message.term}, above {term_max}")
+    for name in _TERMS[type(message)]:
+        if getattr(message, name) > message.term:
+            raise PeerProtocolError(
+                f"a {type(message).__name__} of term {message.term} with {name} {getattr(message, name)}"
+            )
     for name in _NUMBERS[type(message)]:
         if getattr(message, name) > NUMBER_MAX:
             raise PeerProtocolError(f"a {type(message).__name__} with {name} {getattr(message, name)}")

@@ -20,6 +20,7 @@ import zlib
 from operator import index
 from pathlib import Path
 
+from dledger.codec import NUMBER_MAX
 from dledger.core.config import Config
 from dledger.core.ports import Rng
 from dledger.core.types import NO_TERM, HardState, Impairment, LogState
@@ -83,9 +84,13 @@ def _parse_vote(content: bytes, path: Path) -> HardState:
     if values.get("formatVersion") != str(FORMAT_VERSION):
         raise CorruptHardStateError(f"{path}: format version {values.get('formatVersion')} is not known here")
     try:
-        return HardState(term=int(values["currTerm"]), voted_for=values["voteLeader"] or None)
+        state = HardState(term=int(values["currTerm"]), voted_for=values["voteLeader"] or None)
     except (KeyError, ValueError) as error:
         raise CorruptHardStateError(f"{path}: no term and vote: {error!r}") from None
+    if not 0 <= state.term <= NUMBER_MAX:
+        # A node that took part with it could never be followed: its peers refuse such terms.
+        raise CorruptHardStateError(f"{path}: no group reaches term {state.term}")
+    return state
 
 
 class ImpairmentFile:

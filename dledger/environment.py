@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from dledger.credentials import MemberCredentials
 from dledger.fs import Fs, OsFs
 
 
@@ -30,6 +31,8 @@ class Environment:
     monotonic_ms: Callable[[], int] = monotonic_ms
     wall_clock_ms: Callable[[], int] = wall_clock_ms
     rng: random.Random = field(default_factory=random.Random)
+    credentials: MemberCredentials | None = None
+    """Given by a simulated network, whose members know each other without files; None: those of the files."""
 
     def between(self, low: int, high: int) -> int:
         """A number from low to high, both included: `dledger.core.ports.Rng`."""

@@ -45,6 +45,7 @@ from dledger.core.output import (
 from dledger.core.ports import LogStore
 from dledger.core.status import NodeStatus
 from dledger.core.types import LONG_AGO_MS, NO_INDEX, CorruptRangeError, DamagedEntryError, ResponseCode, Role
+from dledger.credentials import MemberCredentials
 from dledger.durable_state import DurableState
 from dledger.environment import Environment
 from dledger.maintenance import Maintenance, Repairer, ScrubLimits
@@ -206,11 +207,13 @@ class DLedgerServer:
         unwritten_bytes_max: int = 128 * 1024 * 1024,
         environment: Environment | None = None,
         scrub: ScrubLimits | None = None,
+        credentials: MemberCredentials | None = None,
     ) -> None:
         """Reads the durable vote, and marks the node impaired if it is lost. Raises CorruptHardStateError in
         a group of one; OSError.
 
         `unwritten_bytes_max`: a leader refuses appends while more bytes than this wait for its own disk.
+        `credentials`: see `Transport`.
         """
         self.config = config
         self.durability = durability
@@ -225,7 +228,7 @@ class DLedgerServer:
         hard_state, impairment = durable_state.load(log)
         self._node = Node(config, hard_state, log, store, environment, self._now_ms(), impairment)
         hello = Hello(config.group, config.self_id, PROTOCOL_VERSION, client_address)
-        self._transport = Transport(hello, listen, peers, self)
+        self._transport = Transport(hello, listen, peers, self, credentials=credentials)
         self._writer = DiskWriter(
             store,
             durable_state,

@@ -4,6 +4,12 @@ Each node connects to every peer and sends on that connection only; it receives 
 peers opened. The first frame names group, node and protocol version: a connection of another group or version
 is closed before it can send anything else. Messages are frames of `dledger.codec`.
 
+With credentials the bytes go through TLS, and both ends have certificates: what comes over a connection is of
+the member that the certificate names (`dledger.credentials`), and a process without one can send nothing.
+Certificates are checked while a connection is made, so no connection grows old: the dialling side makes its
+successor in time, and the last bytes of the old one arrive before the first of the new one, which costs no
+message and no election.
+
 Delivery is best effort, as Raft assumes (5.1: "Servers retry RPCs"). A message for a peer that is not
 connected, or whose connection has too many unsent bytes, is dropped: the core sends again after its own
 time-outs, and a queue here would only deliver outdated messages later.
@@ -15,31 +21,37 @@ import logging
 import os
 import socket
 import sys
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from dledger.codec import PROTOCOL_VERSION, FrameDecoder, Hello, PeerProtocolError, encode_frame
 from dledger.core.messages import Message
 from dledger.core.output import Envelope
+from dledger.credentials import MemberCredentials, PeerStream, member_uri
 from dledger.writer import DirectAck
 from sockets.dialled import is_usable_transport
 from sockets.listening import listening
+from sockets.tls import HANDSHAKE_FIRST_BYTE, PeerNames, TlsError
 
 logger = logging.getLogger(__name__)
 
 Address = tuple[str, int]
+_SUCCESSOR_WAITS: Final = 0.01
+"""Of the age limit: a new connection is not used for so long."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransportLimits:
     """Bounds of one node's replication connections.
 
-    handshake_timeout_ms: a connection without a handshake by then is closed. handshake_bytes_max: a
-    connection that sent more bytes than this without a handshake is closed. handshakes_max: connections
-    without a handshake yet; a further one closes the oldest. closed_log_interval_ms: closed connections are
-    logged at most this often. unacknowledged_timeout_ms: TCP_USER_TIMEOUT, after which the kernel aborts a
-    connection whose bytes the peer's machine does not acknowledge.
+    connect_timeout_ms: for the connection and, with certificates, its TLS. handshake_timeout_ms: a
+    connection without a handshake by then is closed; TLS is a part of it. handshake_bytes_max: a connection
+    that sent more bytes than this without a handshake is closed. handshakes_max: connections without a
+    handshake yet; a further one closes the oldest. closed_log_interval_ms: closed connections are logged at
+    most this often. unacknowledged_timeout_ms: TCP_USER_TIMEOUT, after which the kernel aborts a connection
+    whose bytes the peer's machine does not acknowledge.
     """
 
     frame_bytes_max: int = 32 * 1024 * 1024
@@ -75,16 +87,20 @@ class Transport:
         peers: Mapping[str, Address],
         sink: MessageSink,
         limits: TransportLimits | None = None,
+        credentials: MemberCredentials | None = None,
     ) -> None:
+        """`credentials`: None for connections without TLS, whose peers are believed whatever they say."""
         self.hello = hello
         self.sink = sink
         self.limits = limits or TransportLimits()
+        self.credentials = credentials
         self.peers = {peer: address for peer, address in peers.items() if peer != hello.node_id}
         self.client_addresses: dict[str, str] = {}
         self._listen = listen
         self._server: asyncio.Server | None = None
         self._dialers = {peer: _Dialer(self, peer, address) for peer, address in self.peers.items()}
         self._inbound: dict[str, _Inbound] = {}
+        self._lost: set[str] = set()
         self._encoded: Message | None = None
         self._frame: Sequence[bytes | memoryview] = ()
         self._open: dict[_Inbound, None] = {}
@@ -153,6 +169,7 @@ class Transport:
         failure the old one may look open for a long time.
         """
         self._unidentified.pop(inbound, None)
+        self._lost.discard(hello.node_id)
         previous = self._inbound.get(hello.node_id)
         self._inbound[hello.node_id] = inbound
         self.client_addresses[hello.node_id] = hello.client_address
@@ -163,9 +180,16 @@ class Transport:
     def lost(self, inbound: "_Inbound") -> None:
         self._open.pop(inbound, None)
         self._unidentified.pop(inbound, None)
-        peer = inbound.peer
-        if peer is not None and self._inbound.get(peer) is inbound:
+        peer = inbound.peer or inbound.certified
+        if peer is None:
+            return
+        if self._inbound.get(peer) is inbound:
             del self._inbound[peer]
+            self._lost.add(peer)
+        # A member that replaces its connection ends the old one before the new one's handshake: it is not
+        # gone, and its followers need no election.
+        if peer in self._lost and all(other.certified != peer for other in self._unidentified):
+            self._lost.remove(peer)
             self.sink.on_peer_disconnected(peer)
 
     def log_closed(self, name: str, reason: str) -> None:
@@ -188,6 +212,13 @@ class Transport:
         if hello.node_id not in self.peers:
             return f"calls itself {hello.node_id!r}, which is not another member of the group"
         return None
+
+    def member_in(self, names: PeerNames) -> str | None:
+        """The peer that a certificate names; None when it is not of another member of this group."""
+        return next((peer for peer in self.peers if self.uri_of(peer) in names.uris), None)
+
+    def uri_of(self, peer: str) -> str:
+        return member_uri(self.hello.group, peer)
 
 
 def set_tcp_user_timeout(fd: int, timeout_ms: int) -> None:
@@ -218,26 +249,67 @@ class _Dialer:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self.connection.drop()
 
     async def _dial_forever(self) -> None:
         limits = self._owner.limits
         while True:
-            self.connection = connection = _Outbound(self._owner, self._peer)
+            made = _Outbound(self._owner, self._peer)
+            if not self.connection.is_open:
+                self.connection = made
+            is_due = False
             try:
                 async with asyncio.timeout(limits.connect_timeout_ms / 1000):
-                    await self._dial(connection)
-                await connection.closed.wait()
+                    await self._dial(made)
+                await self._succeed(made)
+                is_due = await self._is_due(made)
             except OSError:  # TimeoutError is one; a peer that is down is ordinary
                 pass
             except Exception as error:  # noqa: BLE001 (whatever a loop raises there: the next attempt follows)
                 self._owner.log_closed(self._peer, f"connecting to it failed: {error!r}")
             finally:
                 # A time-out may come after `connection_made`, and uvloop then calls no `connection_lost`.
-                connection.drop()
-            await asyncio.sleep(limits.reconnect_delay_ms / 1000)
+                if not is_due:
+                    made.drop()
+            if not is_due:
+                await asyncio.sleep(limits.reconnect_delay_ms / 1000)
 
     async def _dial(self, connection: "_Outbound") -> None:
         await asyncio.get_running_loop().create_connection(lambda: connection, *self._address)
+        if self._owner.credentials is not None:
+            await connection.established()
+
+    async def _succeed(self, made: "_Outbound") -> None:
+        """Send on this connection from now on. If another one is open, its last bytes arrive first: a message
+        that was lost between the two would be sent again only after a time-out.
+        """
+        previous = self.connection
+        if previous is not made:
+            # The peer knows by then that this connection has its certificate, and the end of the other one
+            # is no failure (`Transport.lost`). The other one works meanwhile.
+            await asyncio.sleep(self._age_max_ms * _SUCCESSOR_WAITS / 1000)
+            self.connection = made
+            await previous.end()
+        made.greet()
+
+    async def _is_due(self, connection: "_Outbound") -> bool:
+        """Waits until the connection is closed, or so old that it needs a successor: then it returns True."""
+        if self._owner.credentials is None:
+            await connection.closed.wait()
+            return False
+        # Not all connections of a group at once, which began at the same time.
+        part = zlib.crc32(f"{self._owner.hello.node_id} {self._peer}".encode()) % 100 / 400
+        try:
+            async with asyncio.timeout(self._age_max_ms / 1000 * (0.5 + part)):
+                await connection.closed.wait()
+        except TimeoutError:
+            return True
+        return False
+
+    @property
+    def _age_max_ms(self) -> int:
+        assert self._owner.credentials is not None
+        return self._owner.credentials.connection_age_max_ms
 
 
 class _Outbound(asyncio.Protocol):
@@ -251,6 +323,11 @@ class _Outbound(asyncio.Protocol):
         self._owner = owner
         self._peer = peer
         self._transport: asyncio.Transport | None = None
+        self._stream: PeerStream | None = None
+        self._is_certified = owner.credentials is None
+        self._has_greeted = False
+        self._established = asyncio.Event()
+        self._age_limit: asyncio.TimerHandle | None = None
         self._fd: int | None = None
         self._direct_ack: DirectAck | None = None
         self._outbox: list[bytes | memoryview] = []
@@ -258,7 +335,8 @@ class _Outbound(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        return self._transport is not None and not self._transport.is_closing()
+        """Whether messages may reach the peer: with certificates only after its own was checked."""
+        return self._transport is not None and self._is_certified and not self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -274,13 +352,80 @@ class _Outbound(asyncio.Protocol):
         if not is_usable_transport(transport):
             self.drop()  # the peer is down; `_Dialer` connects again
             return
-        transport.writelines(encode_frame(self._owner.hello))
+        if self._owner.credentials is None:
+            self.greet()
+        else:
+            self._stream = self._owner.credentials.dialling.stream()
+            self._stream.start()
+            transport.write(self._stream.take_outgoing())
         transport.set_write_buffer_limits(high=0)  # a push leaves at once, whatever else the turn does
         connected = transport.get_extra_info("socket")
         with contextlib.suppress(OSError):  # without a descriptor the writer thread sends nothing
             self._fd = None if connected is None else os.dup(connected.fileno())
         if self._fd is not None:
             set_tcp_user_timeout(self._fd, self._owner.limits.unacknowledged_timeout_ms)
+
+    def greet(self) -> None:
+        """Say who this node is. What was sent before that leaves now."""
+        if not self._has_greeted:
+            self._has_greeted = True
+            self._write(list(encode_frame(self._owner.hello)))
+            self.flush()
+
+    # -- TLS
+
+    async def established(self) -> None:
+        """Returns when the peer has shown who it is. Raises ConnectionError when the connection ends
+        instead.
+        """
+        await self._established.wait()
+        if not self.is_open:
+            raise ConnectionAbortedError("the connection ended before the TLS handshake was complete")
+
+    def data_received(self, data: bytes) -> None:
+        """A peer answers on its own connection; here is only its part of TLS."""
+        stream, transport = self._stream, self._transport
+        if stream is None or transport is None:
+            return
+        try:
+            stream.receive(data)
+            if stream.is_established and not self._is_certified:
+                self._certify(stream.peer_names())
+        except (TlsError, PeerProtocolError) as error:
+            self._owner.log_closed(self._peer, str(error))
+            transport.write(stream.take_outgoing())  # the alert, with which its log can say why
+            transport.close()
+            self._established.set()
+            return
+        except Exception as error:  # noqa: BLE001 (see the class)
+            self._fail(error)
+            return
+        if outgoing := stream.take_outgoing():
+            transport.write(outgoing)
+        if stream.is_at_end:
+            self.drop()
+
+    def _certify(self, names: PeerNames) -> None:
+        """Raises PeerProtocolError when who answers is not the peer that was dialled."""
+        expected = self._owner.uri_of(self._peer)
+        if expected not in names.uris:
+            raise PeerProtocolError(f"its certificate names {_listed(names)}, not {expected}")
+        assert self._owner.credentials is not None
+        age_max_s = self._owner.credentials.connection_age_max_ms / 1000
+        self._age_limit = asyncio.get_running_loop().call_later(age_max_s, self.drop)
+        self._is_certified = True
+        self._established.set()
+
+    async def end(self) -> None:
+        """Returns when the peer has read everything, or took too long; then the connection is dropped."""
+        self.flush()
+        if self._stream is not None and self._transport is not None:
+            self._stream.end()
+            self._transport.write(self._stream.take_outgoing())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._owner.limits.connect_timeout_ms / 1000):
+                await self.closed.wait()
+        self.drop()
 
     def eof_received(self) -> None:
         """The peer has closed its side. `drop` aborts: an ordinary close would wait until the peer received
@@ -295,6 +440,9 @@ class _Outbound(asyncio.Protocol):
         """Ends the connection in any state. A second call has no effect."""
         # First the transport: ending the direct acknowledgement must not write the rest of its frame there.
         transport, self._transport = self._transport, None
+        age_limit, self._age_limit = self._age_limit, None
+        if age_limit is not None:
+            age_limit.cancel()
         self._end_direct_ack()
         fd, self._fd = self._fd, None
         with contextlib.suppress(OSError):
@@ -303,6 +451,7 @@ class _Outbound(asyncio.Protocol):
         self._outbox.clear()
         self._outbox_bytes = 0
         self.closed.set()
+        self._established.set()
         if transport is not None:
             with contextlib.suppress(Exception):  # there is nothing left that it could end
                 transport.abort()
@@ -322,7 +471,7 @@ class _Outbound(asyncio.Protocol):
         self._outbox_bytes += size
 
     def flush(self) -> None:
-        if not self._outbox:
+        if not self._outbox or not self._has_greeted:
             return
         self._end_direct_ack()  # two writers would interleave their frames
         outbox, self._outbox, self._outbox_bytes = self._outbox, [], 0
@@ -336,7 +485,10 @@ class _Outbound(asyncio.Protocol):
         may reuse the original's number for another one. `flush` ends the DirectAck before the loop writes
         again.
         """
-        if self._outbox or self._unsent_bytes() or self._fd is None or not self.is_open:
+        # With TLS the loop alone can make the bytes that are sent.
+        if self._stream is not None or self._outbox or self._unsent_bytes() or self._fd is None:
+            return None
+        if not self.is_open:
             return None
         self._end_direct_ack()
         self._direct_ack = DirectAck(
@@ -360,16 +512,23 @@ class _Outbound(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         try:
+            if self._stream is not None:
+                self._stream.encrypt(buffers)
+                buffers = [self._stream.take_outgoing()]
             self._transport.writelines(buffers)
         except Exception as error:  # noqa: BLE001 (see the class)
             self._fail(error)
 
 
 class _Inbound(asyncio.Protocol):
-    """An incoming connection: handshake first, then messages."""
+    """An incoming connection: TLS if there are certificates, the handshake, then messages."""
 
     def __init__(self, owner: Transport) -> None:
         self.peer: str | None = None
+        self.certified: str | None = None
+        """The member that its certificate names, from the end of the TLS handshake on."""
+        credentials = owner.credentials
+        self._stream = None if credentials is None else credentials.accepting.stream()
         self._owner = owner
         self._decoder = FrameDecoder(owner.limits.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
@@ -385,8 +544,11 @@ class _Inbound(asyncio.Protocol):
         self._owner.opened(self)
 
     def data_received(self, data: bytes) -> None:
+        stream = self._stream
         try:
-            messages = self._decoder.feed(data)
+            if self.peer is None:
+                self._check_first_byte(data)
+            messages = self._decoder.feed(data if stream is None else self._decrypt(stream, data))
             if self.peer is None and messages:
                 self._identify(messages.pop(0))
             elif self.peer is None:
@@ -394,6 +556,34 @@ class _Inbound(asyncio.Protocol):
             self._deliver(messages)
         except PeerProtocolError as error:
             self.refuse(str(error))
+        else:
+            if stream is not None and stream.is_at_end:
+                self.close()
+
+    def _check_first_byte(self, data: bytes) -> None:
+        """A sentence for the log where one member has certificates and the other has none."""
+        is_tls = data[0] == HANDSHAKE_FIRST_BYTE
+        if self._stream is None and is_tls and not self._unidentified_bytes:
+            raise PeerProtocolError("it speaks TLS, and this node has no certificates for replication")
+        if self._stream is not None and not is_tls and not self._unidentified_bytes:
+            raise PeerProtocolError("it does not speak TLS; every member needs the group's certificates")
+
+    def _decrypt(self, stream: PeerStream, data: bytes) -> bytes:
+        """The plain bytes in what came. Raises PeerProtocolError."""
+        assert self._transport is not None
+        try:
+            plain = stream.receive(data)
+        except TlsError as error:
+            self._transport.write(stream.take_outgoing())  # the alert, with which the peer's log can say why
+            raise PeerProtocolError(str(error)) from None
+        if outgoing := stream.take_outgoing():
+            self._transport.write(outgoing)
+        if stream.is_established and self.certified is None:
+            self.certified = self._owner.member_in(stream.peer_names())
+            if self.certified is None:
+                names = _listed(stream.peer_names())
+                raise PeerProtocolError(f"its certificate names {names}: no other member of the group")
+        return plain
 
     def _count_unidentified(self, data: bytes) -> None:
         self._unidentified_bytes += len(data)
@@ -406,8 +596,18 @@ class _Inbound(asyncio.Protocol):
         refusal = self._owner.refusal(first)
         if refusal is not None:
             raise PeerProtocolError(f"the peer {refusal}")
+        if (
+            self._stream is not None
+            and self._owner.uri_of(first.node_id) not in self._stream.peer_names().uris
+        ):
+            raise PeerProtocolError(
+                f"the peer calls itself {first.node_id!r}, its certificate {self.certified!r}"
+            )
         self.peer = first.node_id
         self._cancel_deadline()
+        if self._owner.credentials is not None:
+            age_max_s = self._owner.credentials.connection_age_max_ms / 1000
+            self._deadline = asyncio.get_running_loop().call_later(age_max_s, self._too_old)
         self._owner.identified(self, first)
 
     def _deliver(self, messages: list[Message | Hello]) -> None:
@@ -420,10 +620,12 @@ class _Inbound(asyncio.Protocol):
     def _no_handshake(self) -> None:
         self.refuse("no handshake")
 
+    def _too_old(self) -> None:
+        self.refuse("the peer made no new connection in time")
+
     def refuse(self, reason: str) -> None:
         """Closes it, and logs why."""
         self._owner.log_closed(self.peer or self._address, reason)
-        self._cancel_deadline()
         self.close()
 
     def _cancel_deadline(self) -> None:
@@ -437,7 +639,13 @@ class _Inbound(asyncio.Protocol):
 
     def close(self) -> None:
         """Closes it. It counts as lost from now on, whether the loop calls `connection_lost` or not."""
+        self._cancel_deadline()
         self._owner.lost(self)
         if self._transport is not None:
             with contextlib.suppress(Exception):  # there is nothing left that it could end
                 self._transport.close()
+
+
+def _listed(names: PeerNames) -> str:
+    """The URIs of a certificate for a line of the log; a stranger may have chosen them."""
+    return ", ".join(names.uris)[:200] or f"no URI ({names.common_name[:100]!r})"

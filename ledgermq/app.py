@@ -86,6 +86,7 @@ PLACES: Final = {
     "up": "ledgermq.commands.local",
     "admin": "ledgermq.commands.local",
     "node": "ledgermq.commands.nodes",
+    "cluster": "ledgermq.commands.members",
     "status": "ledgermq.commands.cluster",
     "doctor": "ledgermq.commands.cluster",
     "topic": "ledgermq.commands.topics",

@@ -1,6 +1,9 @@
-"""A small producer and a small consumer, for the commands that send and receive messages."""
+"""A small producer and a small consumer, for the commands that send and receive messages, and how they
+connect.
+"""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -8,8 +11,11 @@ from typing import Any, Self, TypeVar
 
 from commitlog.record import format_properties
 from dledger.environment import Environment
-from remoting.client.aio import RemotingClient, RouteTable, ask_once
+from ledgermq.errors import WRONG_USAGE, UserError
+from remoting.acl import AclError
+from remoting.client.aio import RemotingClient, RouteTable, ask_once, client_from
 from remoting.client.routes import DEFAULT_QUEUES_MAX, Queue, RetryableError, subscribe_queues
+from remoting.client.tls import client_tls_from
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientError
@@ -25,6 +31,7 @@ from remoting.message_body import BodyError, unpack_body
 from remoting.record import CorruptRecordError, Record
 from remoting.record import decode_records as read_records
 from remoting.route import DEFAULT_TOPIC
+from sockets.tls import TlsCredentials, TlsFilesError
 
 _STORED = frozenset(
     {
@@ -51,6 +58,30 @@ QueueKey = tuple[str, int]
 _T = TypeVar("_T")
 
 
+def messaging_client() -> RemotingClient:
+    """A client with the account and the TLS that the environment names, on the running loop; the caller
+    closes it.
+
+    Raises: UserError.
+    """
+    try:
+        return client_from(os.environ)
+    except (AclError, TlsFilesError) as error:
+        raise UserError(str(error), WRONG_USAGE) from error
+
+
+def tls_credentials() -> TlsCredentials | None:
+    """The TLS that the environment names, for programs with sockets of their own; None: plain text.
+
+    Raises: UserError.
+    """
+    try:
+        tls = client_tls_from(os.environ)
+        return None if tls is None else tls.credentials()
+    except TlsFilesError as error:
+        raise UserError(str(error), WRONG_USAGE) from error
+
+
 @dataclass(frozen=True, slots=True)
 class SendReceipt:
     """Where an acknowledged message is. `tries` is 1 when the first went through."""
@@ -67,7 +98,8 @@ class Producer:
     """Sends to the queues of a topic in turn. Each send is tried again, at the current leader, until it is
     acknowledged or out of time.
 
-    A try whose answer was lost may have been stored, so a message can be stored twice, with the same UNIQ_KEY.
+    A try whose answer was lost may have been stored, so a message can be stored twice, with the same
+    UNIQ_KEY.
     """
 
     def __init__(

@@ -10,10 +10,13 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from namesrv.config import KvConfigError, NameServerConfig
 from namesrv.server import NameServer
 from remoting.loop import run
+from remoting.tls import ClientAuth, ServerTlsSettings, TlsMode
+from sockets.tls import TlsFilesError
 from telemetry.log_lines import FORMATS, LEVELS, Whereabouts, log_to_stderr
 
 _log = logging.getLogger("namesrv")
@@ -24,7 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.umask(0o077)  # no other user of the machine reads what this process writes
     options = _parse(arguments)
     log_to_stderr(options.log_format, options.log_level, Whereabouts("namesrv"))
-    config = NameServerConfig(host=options.host, port=options.port, kv_config=options.kv_config)
+    tls = ServerTlsSettings(
+        options.tls_mode, options.tls_cert, options.tls_key, options.tls_ca, options.tls_client_auth
+    )
+    config = NameServerConfig(host=options.host, port=options.port, kv_config=options.kv_config, tls=tls)
     return run(_serve(config))
 
 
@@ -36,6 +42,19 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--port", type=int, default=defaults.port, help="port to listen on (default %(default)s)"
     )
     parser.add_argument("--kv-config", type=Path, help="file that keeps the key-value table")
+    add_tls = parser.add_argument_group("TLS on the same port").add_argument
+    add_tls(
+        "--tls-mode", choices=get_args(TlsMode), help="default: permissive with --tls-cert, else disabled"
+    )
+    add_tls("--tls-cert", type=Path, metavar="FILE", help="certificate chain (PEM)")
+    add_tls("--tls-key", type=Path, metavar="FILE", help="its private key, unless it is in the same file")
+    add_tls("--tls-ca", type=Path, metavar="FILE", help="authorities of the clients' certificates (PEM)")
+    add_tls(
+        "--tls-client-auth",
+        choices=get_args(ClientAuth),
+        default="none",
+        help="certificates of clients: none, optional (verified if there is one), require",
+    )
     parser.add_argument("--log-format", choices=FORMATS, default="text", help="text, or a JSON object a line")
     parser.add_argument("--log-level", choices=LEVELS, default="INFO", help="default %(default)s")
     return parser.parse_args(arguments)
@@ -49,7 +68,7 @@ async def _serve(config: NameServerConfig) -> int:
     try:
         server = NameServer(config)
         await server.start()
-    except (OSError, KvConfigError) as error:
+    except (OSError, KvConfigError, TlsFilesError) as error:
         _log.error("name server cannot start: %s", error)
         return 1
     await stopped.wait()

@@ -6,7 +6,7 @@ namespace is kept in a file (`KVConfigManager`, `kvConfig.json` of RocketMQ).
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from remoting.errors import RequestError
 from remoting.headers.namesrv import KvItemRequestHeader, KvKeyRequestHeader, KvNamespaceRequestHeader
 from remoting.properties_text import PropertiesTextError, format_properties_text, parse_properties_text
 from remoting.router import Router
+from remoting.tls import ServerTlsSettings
 
 ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
 _SWITCH_NAMES = {
@@ -33,6 +34,7 @@ class NameServerConfig:
     """Fixed for the life of the process.
 
     host, port: where it listens; port 0 lets the system choose.
+    tls: on that port.
     kv_config: the file that keeps the key-value table; without one the table lives in memory only.
     broker_expiry_ms: a broker that has not registered for so long is dropped, unless it requested another
         time.
@@ -50,6 +52,7 @@ class NameServerConfig:
     topics_max: int = 200_000
     kv_items_max: int = 10_000
     register_body_bytes_max: int = 64 * 1024 * 1024
+    tls: ServerTlsSettings = field(default_factory=ServerTlsSettings)
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from namesrv.route_info import RouteInfoManager
 from remoting.connection import Connection
 from remoting.router import Router
 from remoting.server import RemotingServer
+from remoting.tls import server_tls
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ class NameServer:
 
         Raises:
             KvConfigError: its file is damaged.
+            TlsFilesError: certificate, key or authorities cannot be used.
         """
         self._config = config
         self._clock_ms = clock_ms
@@ -40,7 +42,7 @@ class NameServer:
         QueryProcessor(self._tables, kv_config, switches).register(router)
         ConfigProcessor(kv_config, config, switches).register(router)
         self._router = router
-        self._server = RemotingServer(router, config.host, config.port)
+        self._server = RemotingServer(router, config.host, config.port, tls=server_tls(config.tls))
         self._server.on_connection_closed(self._drop_brokers_of)
 
     @property

@@ -25,6 +25,8 @@ from remoting.errors import (
 )
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.memory_limit import HeldMemory, MemoryLimit
+from remoting.tls import TlsLayer
+from sockets.tls import TlsError
 
 _log = logging.getLogger(__name__)
 _WARNINGS_MAX = 32
@@ -74,7 +76,9 @@ class PendingRequests(RequestTable[asyncio.Future[RemotingCommand]]):
             self._timer.cancel()
         for future in self.clear():
             if not future.done():
-                future.set_exception(RemotingClosedError(f"connection to {self.peer} closed: {reason}"))
+                future.set_exception(
+                    RemotingClosedError(f"connection to {self.peer} closed: {reason or 'by the peer'}")
+                )
 
     def _expire_at(self, when_s: float) -> None:
         if self._timer is not None and self._timer.when() > when_s:
@@ -113,6 +117,7 @@ class Connection(asyncio.Protocol):
         limits: RemotingLimits = DEFAULT_LIMITS,
         memory_limit: MemoryLimit | None = None,
         epoll: EpollIo | None = None,
+        tls: TlsLayer | None = None,
     ) -> None:
         self.connection_id = connection_id
         self.remote_host = ""
@@ -128,6 +133,7 @@ class Connection(asyncio.Protocol):
         self._frame_since_s: float | None = None
         self._transport: asyncio.Transport | None = None
         self._is_over = False
+        self._tls = tls
         self._epoll = epoll
         self._entry: EpollEntry | None = None
         self._last_sent_s = 0.0
@@ -197,7 +203,8 @@ class Connection(asyncio.Protocol):
             RemotingClosedError, PendingRequestsFullError, CommandError: nothing was sent.
         """
         if not self.is_open:
-            raise RemotingClosedError(f"connection to {self.remote_address} is closed")
+            why = f": {self._tls.failure}" if self._tls is not None and self._tls.failure else ""
+            raise RemotingClosedError(f"connection to {self.remote_address} is closed{why}")
         if len(self._pending) >= self._limits.requests_pending_max:
             raise PendingRequestsFullError(f"{len(self._pending)} requests to {self.remote_address} wait")
         command.opaque = self._pending.next_opaque()
@@ -214,11 +221,25 @@ class Connection(asyncio.Protocol):
         finally:
             self._pending.settle(opaque)
 
+    async def secured(self) -> None:
+        """Return once requests can be sent: at once over plain text, else after the TLS handshake.
+
+        Raises:
+            RemotingClosedError: the handshake failed, or the connection is closed; the text says why.
+        """
+        if self._tls is None:
+            return
+        await self._tls.settled.wait()
+        if not self._tls.is_open:
+            raise RemotingClosedError(f"no TLS: {self._tls.failure or 'the peer closed the connection'}")
+
     def close(self) -> None:
         """Write what is collected, then close. The peer may read it slowly; a stalled peer is aborted."""
         if self._transport is None or self._transport.is_closing():
             return
         self.flush(self._loop.time())
+        if self._tls is not None and (ending := self._tls.end()):
+            self._write_to_transport(self._transport, [ending])
         # A closing transport waits until the peer has read everything: from now on `stall_ms` applies.
         self._stalled_since_s = self._stalled_since_s or self._loop.time()
         # Before the transport closes the descriptor: the system may give its number to the next connection.
@@ -288,22 +309,24 @@ class Connection(asyncio.Protocol):
             self._pending.peer = self.remote_address
         self.opened_s = self.last_received_s = self._last_sent_s = self._loop.time()
         self._owner.connection_opened(self)
-        if self._epoll is not None and connected is not None:
-            # The transport starts reading in a callback after this method; _join_epoll runs after that one.
-            self._loop.call_soon(self._join_epoll, connected)
+        if self._tls is None:
+            self._join_epoll_soon()
+        elif greeting := self._tls.start():
+            transport.write(greeting)
 
     def data_received(self, data: bytes) -> None:
         now_s = self.last_received_s = self._loop.time()
         try:
-            received = self._reader.feed(data)
-        except FrameError as error:
+            received = self._reader.feed(data if self._tls is None else self._decrypt(self._tls, data))
+        except (FrameError, TlsError) as error:
             self._end_unreadable(error)
         else:
             commands = received.commands
-            partial_bytes = self._held.partial_bytes = self._reader.partial_bytes
+            partial_bytes = self._held.partial_bytes = self.partial_bytes
             # The time of a frame runs from its first byte. Further bytes do not restart it, or a peer that
-            # sends one byte at a time could hold the connection for ever.
-            if commands or self._frame_since_s is None:
+            # sends one byte at a time could hold the connection for ever. A TLS record counts as one: its
+            # end alone, as of a handshake's, need not complete a command.
+            if commands or not partial_bytes or self._frame_since_s is None:
                 self._frame_since_s = now_s if partial_bytes else None
             for place, size_bytes in received.large:
                 self._held.watch(commands[place], size_bytes)
@@ -335,8 +358,30 @@ class Connection(asyncio.Protocol):
 
     @property
     def partial_bytes(self) -> int:
-        """The bytes received of a frame that is not complete yet."""
-        return self._reader.partial_bytes
+        """The bytes received of a frame that is not complete yet, and of a TLS record."""
+        of_record = 0 if self._tls is None else self._tls.partial_bytes
+        return self._reader.partial_bytes + of_record
+
+    def _decrypt(self, tls: TlsLayer, data: bytes) -> bytes:
+        """The plain bytes in what was received. Raises TlsError."""
+        was_open = tls.is_open
+        plain = tls.receive(data)
+        if tls.is_plain:
+            self._tls = None
+            self._join_epoll_soon()
+        elif (outgoing := tls.take_outgoing()) and self._transport is not None:
+            self._write_to_transport(self._transport, [outgoing])
+        if tls.is_open != was_open or tls.is_plain:
+            self._flush_now()  # what waited until it was known how to send it
+        if tls.is_at_end:
+            self._loop.call_soon(self.close)  # later: what came before the end is handed over first
+        return plain
+
+    def _join_epoll_soon(self) -> None:
+        connected = None if self._transport is None else self._transport.get_extra_info("socket")
+        if self._epoll is not None and connected is not None:
+            # A new transport starts reading in a callback after connection_made; _join_epoll runs after it.
+            self._loop.call_soon(self._join_epoll, connected)
 
     def _join_epoll(self, connected: socket.socket) -> None:
         transport = self._transport
@@ -363,8 +408,9 @@ class Connection(asyncio.Protocol):
             self._entry.unregister()
             self._entry = None
 
-    def _end_unreadable(self, error: FrameError | CommandError) -> None:
-        self.warn_once("unreadable", f"unreadable input, closed: {error}")
+    def _end_unreadable(self, error: FrameError | CommandError | TlsError) -> None:
+        what = "TLS ended" if isinstance(error, TlsError) else "unreadable input"
+        self.warn_once("unreadable", f"{what}, closed: {error}")
         self.close()
 
     def pause_writing(self) -> None:
@@ -390,6 +436,9 @@ class Connection(asyncio.Protocol):
         self._leave_epoll()
         self._out.clear()
         self._held.close()
+        if self._tls is not None:
+            self._tls.settled.set()
+            reason = reason or (RemotingClosedError(self._tls.failure) if self._tls.failure else None)
         self._pending.close(reason)
         self._owner.connection_closed(self)
 
@@ -425,6 +474,8 @@ class Connection(asyncio.Protocol):
 
     def flush(self, now_s: float) -> None:
         """Write what is collected; what the kernel does not accept is left to the loop."""
+        if self._tls is not None and not self._tls.is_open:
+            return
         parts, size_bytes, self._out, self._out_bytes = self._out, self._out_bytes, [], 0
         transport = self._transport
         if not parts or transport is None or transport.is_closing():
@@ -434,6 +485,8 @@ class Connection(asyncio.Protocol):
         # there, joining pays only for small parts.
         if len(parts) > 1 and (size_bytes < JOINED_BYTES_MAX * len(parts) or self._entry is None):
             parts = [b"".join(parts)]
+        if self._tls is not None:
+            parts = [self._tls.encrypt(parts[0])]
         unsent: list[bytes | memoryview] = [*parts]
         # Bytes that the transport still holds come first: sending past it would put frames out of order.
         if self._entry is not None and not transport.get_write_buffer_size():
@@ -443,6 +496,10 @@ class Connection(asyncio.Protocol):
                     self._measure_unsent()
                     self._held.report()
                 return
+        self._write_to_transport(transport, unsent)
+
+    def _write_to_transport(self, transport: asyncio.Transport, unsent: list[bytes | memoryview]) -> None:
+        """Write; a peer that leaves too much unread is aborted."""
         try:
             transport.writelines(unsent)
         except Exception as error:  # noqa: BLE001  uvloop raises RuntimeError where asyncio would drop the bytes

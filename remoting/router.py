@@ -25,6 +25,8 @@ Handlers = Mapping[int, Handler]
 """By request code."""
 Arrived = tuple[Connection, list[RemotingCommand], int]
 """Requests of one connection in order, and the code that all of them have, or -1."""
+Guard = Callable[[RemotingCommand, Connection], RequestError | None]
+"""Why a request is refused before any handler sees it; None: it is not."""
 Batch = tuple[Connection, list[RemotingCommand]]
 BatchHandler = Callable[[list[Batch]], None]
 """Handles all requests of a loop turn with its codes; answers each by `Router.answer`, now or later."""
@@ -88,6 +90,8 @@ class Router:
     def __init__(self, tasks_max: int = TASKS_MAX) -> None:
         self._tasks_max = tasks_max
         self.counts = RequestCounts()
+        self.guard: Guard | None = None
+        """Asked before each request is handled. May be set and removed at any time."""
         self._handlers: dict[int, Handler] = {}
         self._batch_handlers: dict[int, BatchHandler] = {}
         self._fallback: Handler | None = None
@@ -131,6 +135,8 @@ class Router:
         """Handle the requests of one loop turn. After TURN_S_MAX the rest waits for the next turns: a handler
         that blocks the event loop delays leader heartbeats.
         """
+        if self.guard is not None:
+            arrived = self._permitted(arrived, self.guard)
         batches: dict[BatchHandler, list[Batch]] = {}
         for connection, requests, code in arrived:
             batch_handler = self._batch_handlers.get(code)
@@ -145,6 +151,27 @@ class Router:
             self._handle_waiting()
         for batch_handler, batch in batches.items():
             self._handle_batch(batch_handler, batch)
+
+    def _permitted(self, arrived: list[Arrived], guard: Guard) -> list[Arrived]:
+        """What the guard lets through, in its order; the others are answered here."""
+        permitted: list[Arrived] = []
+        for connection, requests, code in arrived:
+            passed = [request for request in requests if self._passes(request, connection, guard)]
+            if passed:
+                permitted.append((connection, passed, code))
+        return permitted
+
+    def _passes(self, request: RemotingCommand, connection: Connection, guard: Guard) -> bool:
+        try:
+            error: Exception | None = guard(request, connection)
+        except Exception as failure:  # noqa: BLE001  a request that cannot be judged is refused
+            error = failure
+        if error is None:
+            return True
+        is_known = request.code in self._handlers or request.code in self._batch_handlers
+        self.counts.add(request.code if is_known else UNKNOWN, 1)
+        self._fail(request, connection, error)
+        return False
 
     def _sort_out(
         self,

@@ -12,6 +12,7 @@ from remoting.epoll_io import EpollIo
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.memory_limit import MemoryLimit
 from remoting.router import Inbox, Router
+from remoting.tls import ServerTls, TlsLayer
 from sockets.listening import listening
 
 __all__ = ["Connection", "RemotingServer"]
@@ -22,14 +23,22 @@ _STOP_GRACE_S = 1.0
 
 class RemotingServer:
     """Listens on one address until stopped. With `port` 0 the system chooses one; `port` has it after
-    `start`.
+    `start`. With `tls` clients may speak TLS, or must.
     """
 
-    def __init__(self, router: Router, host: str, port: int, limits: RemotingLimits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self,
+        router: Router,
+        host: str,
+        port: int,
+        limits: RemotingLimits = DEFAULT_LIMITS,
+        tls: ServerTls | None = None,
+    ) -> None:
         self._router = router
         self._host = host
         self._port = port
         self._limits = limits
+        self._tls = tls
         self._ids = count(1)
         self._connections: dict[Connection, None] = {}
         self._silent: dict[Connection, None] = {}
@@ -159,7 +168,8 @@ class RemotingServer:
         self._inbox.add((connection, requests, code))
 
     def _make_connection(self) -> Connection:
-        return Connection(self, next(self._ids), self._limits, self._memory_limit, self._epoll)
+        tls = None if self._tls is None else TlsLayer(self._tls)
+        return Connection(self, next(self._ids), self._limits, self._memory_limit, self._epoll, tls)
 
     def _arm(self) -> None:
         loop = asyncio.get_running_loop()

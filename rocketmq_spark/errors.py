@@ -1,5 +1,5 @@
-"""Every error of the pipeline that a user can meet, and the one sentence of an error inside Spark that is shown.
-Each message says what to do or what was tried.
+"""Every error of the pipeline that a user can meet, and the one sentence that is shown of an error inside
+Spark. Each message says what to do or what was tried.
 """
 
 import re

@@ -8,12 +8,19 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from rocketmq_spark.client.cluster import DEADLINE_S, TIMEOUT_S
+from rocketmq_spark.client.cluster import DEADLINE_S, TIMEOUT_S, Cluster
 from rocketmq_spark.errors import OptionError
 
-CONNECTION_OPTIONS: Final = ("namesrv", "requestTimeout", "retryTimeout")
+if TYPE_CHECKING:
+    from remoting.client.tls import ClientTls
+    from sockets.tls import TlsCredentials
+
+FILE_OPTIONS: Final = ("tlsAuthorities", "tlsCertificate", "tlsKey")
+TLS_OPTIONS: Final = ("tls", *FILE_OPTIONS, "tlsCheckHostName")
+CONNECTION_OPTIONS: Final = ("namesrv", "requestTimeout", "retryTimeout", *TLS_OPTIONS)
 """Options of every source and sink that talks to a cluster."""
 
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?\s*", re.IGNORECASE)
@@ -27,11 +34,50 @@ class ConnectionOptions:
 
     namesrv: `host:port`, several separated by `;`.
     timeout_s: for one request. deadline_s: for a request with all its repetitions while there is no leader.
+    tls: None for plain text; its files are read where a connection is made.
     """
 
     namesrv: str
     timeout_s: float = TIMEOUT_S
     deadline_s: float = DEADLINE_S
+    tls: "ClientTls | None" = None
+
+    def cluster(self) -> Cluster:
+        """The caller closes it. Raises OptionError: a file for TLS cannot be used on this machine."""
+        return Cluster(self.namesrv, self.timeout_s, self.deadline_s, self._credentials())
+
+    def _credentials(self) -> "TlsCredentials | None":
+        if self.tls is None:
+            return None
+        from sockets.tls import TlsFilesError  # with OpenSSL, which a task over plain text need not load
+
+        try:
+            return self.tls.credentials()
+        except TlsFilesError as error:
+            raise OptionError(str(error)) from None
+
+
+def job_connection(namesrv: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """The options with which a job's queries reach its cluster: TLS as the environment of the job says.
+
+    Raises: OptionError.
+    """
+    from remoting.client.tls import client_tls_from
+    from sockets.tls import TlsFilesError
+
+    try:
+        tls = client_tls_from(environment)
+    except TlsFilesError as error:
+        raise OptionError(str(error)) from None
+    if tls is None:
+        return {"namesrv": namesrv}
+    files = zip(FILE_OPTIONS, (tls.authorities, tls.certificate, tls.key), strict=True)
+    return {
+        "namesrv": namesrv,
+        "tls": "true",
+        "tlsCheckHostName": str(tls.checks_host_name).lower(),
+        **{name: str(path) for name, path in files if path is not None},
+    }
 
 
 class OptionReader:
@@ -115,7 +161,20 @@ class OptionReader:
             self.required("namesrv"),
             self.duration_ms("requestTimeout", round(TIMEOUT_S * 1000)) / 1000,
             self.duration_ms("retryTimeout", round(DEADLINE_S * 1000)) / 1000,
+            self._tls(),
         )
+
+    def _tls(self) -> "ClientTls | None":
+        """Of TLS_OPTIONS; a file is enough to switch TLS on."""
+        authorities, certificate, key = (
+            Path(text) if (text := self.text(name)) else None for name in FILE_OPTIONS
+        )
+        is_any_named = any(path is not None for path in (authorities, certificate, key))
+        if not self.boolean("tls", default=is_any_named):
+            return None
+        from remoting.client.tls import ClientTls
+
+        return ClientTls(authorities, certificate, key, self.boolean("tlsCheckHostName", default=True))
 
 
 def parse_duration_ms(name: str, value: str) -> int:

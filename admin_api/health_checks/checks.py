@@ -3,13 +3,13 @@ addresses (can clients reach those that the name server returns?), machines (dis
 and consumers. Pure.
 """
 
-import ipaddress
 from collections.abc import Iterator
 from typing import Final
 
 from admin_api.cluster.schemas import GroupState, GroupView, NodeState, NodeView
 from admin_api.groups.overview import GroupPresence
 from admin_api.health_checks.facts import Facts, Finding, end_it, error, info, name_of, warning, words_of_ms
+from sockets import addresses
 
 LAG_BYTES_MAX: Final = 64 * 1024 * 1024
 LAG_MS_MAX: Final = 10_000
@@ -283,13 +283,8 @@ def check_unclaimed(facts: Facts) -> Iterator[Finding]:
 
 
 def is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    """Of a `host:port`."""
+    return addresses.is_loopback(address.rpartition(":")[0])
 
 
 DISK_WARNING_RATIO: Final = 0.85

@@ -24,6 +24,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
+from sockets.addresses import is_loopback
+
 
 class Role(IntEnum):
     """Each may do what the ones below it may. READ reads; OPERATE does the daily work that loses nothing by
@@ -195,8 +197,7 @@ def policy_for(host: str, tokens: Tokens, allowed_hosts: Iterable[str] = ()) -> 
     """
     bound = host_name(host)
     address = _address(bound)
-    is_loopback = bound == "localhost" or (address is not None and address.is_loopback)
-    if not is_loopback and not tokens.known:
+    if not is_loopback(bound) and not tokens.known:
         raise PolicyError(
             f"{host} can be reached from other machines, and there are no tokens: give --tokens FILE, or "
             "listen on 127.0.0.1."

@@ -16,6 +16,7 @@ from broker.admin.offsets import OffsetAdmin
 from broker.admin.progress import ProgressAdmin
 from broker.admin.replication import ReplicationAdmin
 from broker.admin.topics import TopicAdmin
+from broker.config import BrokerConfig
 from broker.consume.consumers import Consumers
 from broker.feature import Core, Feature
 from broker.monitoring.runtime_info import RuntimeInfo, process_figures
@@ -28,8 +29,8 @@ from remoting.errors import RequestError
 from remoting.router import Handlers
 
 NO_ACL = (
-    "LedgerMQ has no users and no access control lists: every client that reaches the port may do "
-    "everything, so restrict access by a firewall or a proxy"
+    "access control of RocketMQ 4 (plain_acl.yml) is not changed by requests: createUser and createAcl of "
+    "RocketMQ 5 manage users and their rights"
 )
 NO_COLD_DATA = "LedgerMQ does not slow down readers of cold data, so there is no group to set a limit for"
 NO_ROCKSDB = "LedgerMQ keeps nothing in RocksDB: topics and groups are in the log, queues in plain files"
@@ -65,16 +66,6 @@ REASONS: Final[Mapping[Code, str]] = {
         "there is one timer engine: timer messages wait in the replicated log (no timer wheel in files, no "
         "RocksDB), so there is none to switch to"
     ),
-    Code.AUTH_CREATE_USER: NO_ACL,
-    Code.AUTH_UPDATE_USER: NO_ACL,
-    Code.AUTH_DELETE_USER: NO_ACL,
-    Code.AUTH_GET_USER: NO_ACL,
-    Code.AUTH_LIST_USER: NO_ACL,
-    Code.AUTH_CREATE_ACL: NO_ACL,
-    Code.AUTH_UPDATE_ACL: NO_ACL,
-    Code.AUTH_DELETE_ACL: NO_ACL,
-    Code.AUTH_GET_ACL: NO_ACL,
-    Code.AUTH_LIST_ACL: NO_ACL,
     Code.POP_ROLLBACK: "there is no RocksDB store of POP records that could be moved to files",
 }
 
@@ -96,8 +87,11 @@ def admin_feature(
     consumers: Consumers,
     runtime_figures: Sequence[RuntimeFigures] = (),
     popped_queues: Callable[[], Iterable[GroupQueue] | None] = lambda: None,
+    refuses_settings: Callable[[BrokerConfig], str | None] = lambda wanted: None,
 ) -> Feature:
-    """`runtime_figures`: those of other features; `popped_queues`: see pop_feature."""
+    """`runtime_figures`: those of other features; `popped_queues`: see pop_feature; `refuses_settings`: why
+    the broker cannot go on with a configuration.
+    """
     config, log, engine, state, clients = core.config, core.log, core.engine, core.state, core.clients
     statistics, on_leader = core.statistics, core.on_leader
     runtime_info = make_runtime_info(core, runtime_figures)
@@ -106,7 +100,7 @@ def admin_feature(
         TopicAdmin(config, log, engine, state, statistics, on_leader),
         GroupAdmin(config, log, engine, state, clients, statistics, consumers.commits, on_leader),
         BrokerAdmin(engine, core.readiness, make_node_status(core), runtime_info),
-        ConfigAdmin(config, log, state, on_leader),
+        ConfigAdmin(config, log, state, on_leader, refuses_settings),
         OffsetAdmin(config, log, state, core.clock, core.now_ms, consumers, on_leader),
         ConsumerAdmin(config, log, state, clients, core.clock, core.now_ms),
         ProgressAdmin(config, log, state, clients, core.clock, statistics, popped_queues),

@@ -215,9 +215,15 @@ class ConfigAdmin:
     """Shows and changes the configuration."""
 
     def __init__(
-        self, config: BrokerConfig, log: MessageLog, state: ReplicatedState, on_leader: OnLeader
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        state: ReplicatedState,
+        on_leader: OnLeader,
+        refuses: Callable[[BrokerConfig], str | None] = lambda wanted: None,
     ) -> None:
         self._on_leader = on_leader
+        self._refuses = refuses
         self._config = config
         self._state = state
         self._log = log
@@ -243,13 +249,16 @@ class ConfigAdmin:
             changes = {key: value for key, value in wanted.items() if known.get(key) != value}
             for key in changes.keys() & self._facts():
                 raise FixedKeyError(f"{key} says what this node is: it cannot be set")
-            check_settings(self._config, changes)
+            wanted_config = check_settings(self._config, changes)
         except (PropertiesTextError, ConfigError) as error:
             raise invalid(str(error)) from error
         except FixedKeyError as error:
             raise RequestError(ResponseCode.NO_PERMISSION, str(error)) from error
         if not changes:
             return success_response(request)
+        reason = self._refuses(wanted_config)
+        if reason is not None:
+            raise invalid(reason)
         return committed_answer(request, self._state.propose(PutSettings(changes)))
 
     def _values(self) -> dict[str, str]:
@@ -266,7 +275,7 @@ class ConfigAdmin:
             "brokerId": str(LEADER_BROKER_ID if is_leader else config.follower_broker_id),
             "brokerRole": master if is_leader else "SLAVE",
             "flushDiskType": "SYNC_FLUSH" if is_synced else "ASYNC_FLUSH",
-            "useTLS": "false",
+            "useTLS": str(config.server_tls.mode_in_force != "disabled").lower(),
             "msgTraceTopicName": TRACE_TOPIC,
         }
 

@@ -2,8 +2,9 @@
 rates of counters that only grow (StoreStatsService).
 
 A counter (StatsItem) holds sums of the last minute, hour and day, in slots of 10 s, 10 min and 1 h. It
-adds to its 10-s slot only; when that slot has ended, its sums are added to the three rings. A ring's slot that
-is older than its window is not counted, so an idle counter needs no timer. Times are ms of a monotonic clock.
+adds to its 10-s slot only; when that slot has ended, its sums are added to the three rings. A ring's slot
+that is older than its window is not counted, so an idle counter needs no timer. Times are ms of a
+monotonic clock.
 
 Puts are counted from what the log dispatches, a batch at a time: only committed messages, from any source (a
 producer, a delay that has expired, a transaction), on the writable leader only. Gets are counted by answer.

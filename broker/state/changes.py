@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from broker.state.access import AccessList, User, checked_name
 from broker.state.groups import RequestMode, SubscriptionGroupConfig
 from broker.state.topics import TopicConfig, check_topic_config
 from commitlog.sequences import writer_error
@@ -135,6 +136,31 @@ class SetRequestMode:
     mode: RequestMode
 
 
+@dataclass(frozen=True, slots=True)
+class PutUser:
+    user: User
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteUser:
+    """The user and its rights."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutAccessList:
+    """All that the user may do from now on."""
+
+    rights: AccessList
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAccessList:
+    username: str
+
+
+AccessChange = PutUser | DeleteUser | PutAccessList | DeleteAccessList
 Change = (
     PutTopic
     | DeleteTopic
@@ -149,6 +175,7 @@ Change = (
     | LockQueues
     | SetRequestMode
     | EndWriter
+    | AccessChange
 )
 
 
@@ -160,7 +187,7 @@ def encode_change(change: Change) -> bytes:
         row = _to_row(_checked(change))
         if isinstance(change, PutTopic):
             check_topic_config(change.config)
-        elif isinstance(change, PutGroup | SetRequestMode):
+        elif isinstance(change, PutGroup | SetRequestMode | PutUser | PutAccessList):
             _from_row(row)
         return orjson.dumps(row)
     except (ValueError, TypeError) as error:
@@ -223,10 +250,8 @@ def _to_row(change: Change) -> list[Any]:
             return ["setDelayOffset", level, offset]
         case DropOffsets(group, topic):
             return ["dropOffsets", group, topic]
-        case TrimLog(position):
-            return ["trimLog", position]
-        case TrimQueues(topic, offsets):
-            return ["trimQueues", topic, list(offsets.items())]
+        case TrimLog() | TrimQueues():
+            return _trim_row(change)
         case EndWriter(writer, partitions):
             return ["endWriter", writer, list(partitions)]
         case PutSettings(values):
@@ -236,6 +261,26 @@ def _to_row(change: Change) -> list[Any]:
             return ["lockQueues", group, client_id, by_topic, is_held]
         case SetRequestMode(mode):
             return ["setRequestMode", mode.to_json()]
+        case PutUser() | DeleteUser() | PutAccessList() | DeleteAccessList():
+            return _access_row(change)
+
+
+def _trim_row(change: TrimLog | TrimQueues) -> list[Any]:
+    if isinstance(change, TrimLog):
+        return ["trimLog", change.position]
+    return ["trimQueues", change.topic, list(change.offsets.items())]
+
+
+def _access_row(change: AccessChange) -> list[Any]:
+    match change:
+        case PutUser(user):
+            return ["putUser", user.to_json()]
+        case DeleteUser(name):
+            return ["deleteUser", name]
+        case PutAccessList(rights):
+            return ["putAccessList", rights.to_json()]
+        case DeleteAccessList(username):
+            return ["deleteAccessList", username]
 
 
 _READERS: Mapping[str, Callable[[list[Any]], Change]] = {
@@ -253,6 +298,10 @@ _READERS: Mapping[str, Callable[[list[Any]], Change]] = {
     "endWriter": lambda row: EndWriter(str(row[1]), tuple(map(int, row[2]))),
     "putSettings": lambda row: PutSettings({str(key): str(value) for key, value in row[1].items()}),
     "setRequestMode": lambda row: SetRequestMode(RequestMode.from_json(row[1])),
+    "putUser": lambda row: PutUser(User.from_json(row[1])),
+    "deleteUser": lambda row: DeleteUser(checked_name(row[1])),
+    "putAccessList": lambda row: PutAccessList(AccessList.from_json(row[1])),
+    "deleteAccessList": lambda row: DeleteAccessList(checked_name(row[1])),
     "lockQueues": lambda row: LockQueues(
         str(row[1]), str(row[2]), {str(topic): list(map(int, ids)) for topic, ids in row[3].items()}, row[4]
     ),

@@ -43,7 +43,15 @@ from broker.state.snapshot import (
     read_snapshot,
     write_snapshot,
 )
-from broker.state.tables import OffsetTable, PendingResets, QueueLocks, RequestModes, StateTables, check_room
+from broker.state.tables import (
+    AccessTable,
+    OffsetTable,
+    PendingResets,
+    QueueLocks,
+    RequestModes,
+    StateTables,
+    check_room,
+)
 from broker.state.topics import STATE_TOPIC, DataVersion, TopicConfig, static_topics, topic_name_error
 from broker.state.writers import WriterTable
 from commitlog.dispatch import NAMES_BYTES_MAX, DispatchBatch, DispatchRequest
@@ -313,6 +321,11 @@ class ReplicatedState(LogMachine):
     def request_modes(self) -> RequestModes:
         """Read only: changed by SetRequestMode."""
         return self._tables.request_modes
+
+    @property
+    def access(self) -> AccessTable:
+        """Read only: changed by the changes of users and their rights."""
+        return self._tables.access
 
     @property
     def locks(self) -> QueueLocks:

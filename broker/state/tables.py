@@ -1,5 +1,6 @@
 """The tables that every node of a group builds alike from the log: topics, groups, consumer and delay
-offsets, offset resets, queue locks, request modes, and the progress of sequenced writers.
+offsets, offset resets, queue locks, request modes, users and their rights, and the progress of sequenced
+writers.
 
 Pure: the same changes with the same timestamps, in the same order, give the same tables on every node. No
 clock here.
@@ -14,18 +15,24 @@ from operator import index
 from typing import Any, Final, NamedTuple
 
 from broker.config import BrokerConfig
+from broker.state.access import USERS_MAX, AccessList, User
 from broker.state.changes import (
+    AccessChange,
     Change,
     CommitOffsets,
+    DeleteAccessList,
     DeleteGroup,
     DeleteTopic,
+    DeleteUser,
     DropOffsets,
     EndWriter,
     InvalidChangeError,
     LockQueues,
+    PutAccessList,
     PutGroup,
     PutSettings,
     PutTopic,
+    PutUser,
     SetDelayOffset,
     SetRequestMode,
     TrimLog,
@@ -358,6 +365,49 @@ class RequestModes:
         return modes
 
 
+class AccessTable:
+    """Users and their rights. Changed only by records of the log."""
+
+    __slots__ = ("rights", "users", "version")
+
+    def __init__(
+        self, users: Mapping[str, User] | None = None, rights: Mapping[str, AccessList] | None = None
+    ) -> None:
+        self.users = dict(users or {})
+        self.rights = dict(rights or {})
+        self.version = 0
+        """Grows with each change on this node: who keeps something that follows from the tables compares."""
+
+    def apply(self, change: AccessChange) -> None:
+        match change:
+            case PutUser(user):
+                self.users[user.name] = user
+            case DeleteUser(name):
+                self.users.pop(name, None)
+                self.rights.pop(name, None)
+            case PutAccessList(rights):
+                self.rights[rights.username] = rights
+            case DeleteAccessList(username):
+                self.rights.pop(username, None)
+        self.version += 1
+
+    def replace_by(self, other: "AccessTable") -> None:
+        self.users, self.rights = other.users, other.rights
+        self.version += 1
+
+    def copy(self) -> "AccessTable":
+        return AccessTable(self.users, self.rights)
+
+    @classmethod
+    def from_rows(cls, users: Iterable[Any], rights: Iterable[Any]) -> "AccessTable":
+        """Raises ValueError, KeyError, TypeError."""
+        lists = map(AccessList.from_json, rights)
+        return cls(
+            {user.name: user for user in map(User.from_json, users)},
+            {each.username: each for each in lists},
+        )
+
+
 SHOWN_IN_ROUTES: Final = frozenset({"autoCreateTopicEnable", "brokerPermission"})
 """Settings that change the routes of name servers, so they also raise the topics' data version: name servers
 accept topics only with a changed version.
@@ -400,6 +450,7 @@ class StateTables:
         """
         self.locks = QueueLocks()
         self.request_modes = RequestModes()
+        self.access = AccessTable()
         self.topics_version = DataVersion()
         self.groups_version = DataVersion()
 
@@ -426,10 +477,8 @@ class StateTables:
             case DropOffsets(group, topic):
                 self.offsets.drop(group, topic)
                 self.resets.drop(group, topic)
-            case TrimLog(trim_position):
-                self._trim(trim_position)
-            case TrimQueues(topic, offsets):
-                self._hide(topic, offsets)
+            case TrimLog() | TrimQueues():
+                self._trim(change)
             case EndWriter(writer, partitions):
                 self.writers.end(writer_key(writer, partition) for partition in partitions)
             case PutSettings(values):
@@ -438,6 +487,8 @@ class StateTables:
                 self.request_modes.put(mode)
             case LockQueues(group, client_id, queues, is_held):
                 (self.locks.put if is_held else self.locks.drop)(group, client_id, queues)
+            case PutUser() | DeleteUser() | PutAccessList() | DeleteAccessList():
+                self.access.apply(change)
 
     def _put_settings(self, values: Mapping[str, str], timestamp_ms: int) -> None:
         self.settings |= values
@@ -459,8 +510,12 @@ class StateTables:
         elif self.resets:
             self.resets.end(change.group, change.topic, change.offsets)
 
-    def _trim(self, position: int) -> None:
+    def _trim(self, change: TrimLog | TrimQueues) -> None:
         """What was deleted before is going with the files."""
+        if isinstance(change, TrimQueues):
+            self._hide(change.topic, change.offsets)
+            return
+        position = change.position
         self.trim_position = max(self.trim_position, position)
         for topic in [topic for topic, at in self.deleted_at.items() if at < position]:
             del self.deleted_at[topic]
@@ -513,6 +568,7 @@ class StateTables:
         other.deleted_at = dict(self.deleted_at)
         other.locks = self.locks.copy()
         other.request_modes = self.request_modes.copy()
+        other.access = self.access.copy()
         other.topics_version, other.groups_version = self.topics_version, self.groups_version
         return other
 
@@ -540,6 +596,8 @@ class StateTables:
             "writersTimes": iter(self.writers.times()),
             "locks": self.locks.rows(),
             "requestModes": self.request_modes.rows(),
+            "users": (user.to_json() for user in self.access.users.values()),
+            "accessLists": (rights.to_json() for rights in self.access.rights.values()),
             "topicsVersion": iter((self.topics_version.counter, self.topics_version.timestamp_ms)),
             "groupsVersion": iter((self.groups_version.counter, self.groups_version.timestamp_ms)),
         }
@@ -568,6 +626,7 @@ class StateTables:
         deleted_at = {str(topic): index(position) for topic, position in data.get("deletedAt", [])}
         locks = QueueLocks.from_json(data.get("locks", []))
         request_modes = RequestModes.from_rows(data.get("requestModes", []))
+        access = AccessTable.from_rows(data.get("users", []), data.get("accessLists", []))
         topics_version = DataVersion(*map(index, data["topicsVersion"]))
         groups_version = DataVersion(*map(index, data["groupsVersion"]))
         self.topics = {**self.static_topics, **{topic.name: topic for topic in topics}}
@@ -580,6 +639,7 @@ class StateTables:
         self.deleted_at = deleted_at
         self.locks = locks
         self.request_modes = request_modes
+        self.access.replace_by(access)
         self.topics_version = topics_version
         self.groups_version = groups_version
 
@@ -600,6 +660,8 @@ def check_room(change: Change, tables: StateTables, config: BrokerConfig) -> Non
             keys = ((group_name, (topic, queue)) for topic, ids in queues.items() for queue in ids)
             if len(tables.locks) + sum(key not in tables.locks for key in keys) > QUEUE_LOCKS_MAX:
                 raise InvalidChangeError(f"there are {QUEUE_LOCKS_MAX} locked queues")
+        case PutUser(user) if user.name not in tables.access.users and len(tables.access.users) >= USERS_MAX:
+            raise InvalidChangeError(f"there are {USERS_MAX} users")
         case SetRequestMode(mode) if tables.request_modes.get(mode.topic, mode.group) is None:
             if len(tables.request_modes) >= REQUEST_MODES_MAX:
                 raise InvalidChangeError(f"there are {REQUEST_MODES_MAX} message request modes")

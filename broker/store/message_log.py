@@ -23,6 +23,7 @@ from commitlog.log_removal import LogRemoval
 from commitlog.record import CorruptRecordError, record_size
 from dledger.core.config import Config
 from dledger.core.types import DamagedEntryError
+from dledger.credentials import MemberCredentials
 from dledger.durable_state import ImpairmentFile
 from dledger.environment import Environment
 from dledger.fs import Fs, OsFs
@@ -198,7 +199,7 @@ def _make_engine(
     self_id = config.dledger_self_id
     return DLedgerServer(
         engine_config(config),
-        listen=(config.bind_address, config.own_peer.port),
+        listen=(config.replication_host, config.own_peer.port),
         peers={peer.id: (peer.host, peer.port) for peer in config.peers},
         store=entries,
         state_dir=entries.directory,
@@ -208,7 +209,14 @@ def _make_engine(
         durability=Durability(config.durability),
         client_address=config.broker_address,
         environment=environment,
+        credentials=environment.credentials or _credentials(config),
     )
+
+
+def _credentials(config: BrokerConfig) -> MemberCredentials | None:
+    """Raises TlsFilesError."""
+    files = config.replication_tls
+    return None if files is None else MemberCredentials.load(files, config.replication_tls_age_max_ms)
 
 
 def engine_config(config: BrokerConfig) -> Config:

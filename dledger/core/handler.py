@@ -65,6 +65,7 @@ class EntryHandler:
         self._reader = reader
         self._outbox = outbox
         self._term = NO_TERM
+        self._has_refused_compare = False
         self._waiting: dict[int, _Waiting] = {}
         self._waiting_bytes = 0
         self._next_check_ms = 0
@@ -77,6 +78,7 @@ class EntryHandler:
         """
         if term != self._term:
             self._term, self.verified_index = term, commit_index
+            self._has_refused_compare = False
         self.verified_index = max(self.verified_index, commit_index)
         self._clear_waiting()
 
@@ -256,6 +258,7 @@ class EntryHandler:
         )
         if is_here:
             self.verified_index = max(self.verified_index, request.compare_index)
+        self._has_refused_compare = not is_here
         conflict_index, conflict_term = log.last_not_above(request.compare_index, request.compare_term)
         self._outbox.send_after_persist(
             leader,
@@ -283,22 +286,44 @@ class EntryHandler:
         code = ResponseCode.SUCCESS
         if not self._is_meant(request):
             code = code if self._is_done(request) else ResponseCode.INCONSISTENT_STATE
-        elif request.truncate_index <= commit_index:
-            self._outbox.report(TruncationRefused(leader, request.truncate_index, commit_index))
-            code = ResponseCode.ILLEGAL_MEMBER_STATE
+        elif request.truncate_index <= commit_index or not self._is_sound(request, commit_index):
+            code = self._refuse(leader, request, commit_index)
         else:
             self._truncate(request)
         self._outbox.send_after_persist(
             leader, TruncateResponse(request.term, code, request.truncate_index, log.end_index)
         )
 
+    def _refuse(self, leader: str, request: TruncateRequest, commit_index: int) -> ResponseCode:
+        self._outbox.report(TruncationRefused(leader, request.truncate_index, commit_index))
+        return ResponseCode.ILLEGAL_MEMBER_STATE
+
+    def _is_sound(self, request: TruncateRequest, commit_index: int) -> bool:
+        """Whether a leader can ask for this at all. A reset drops everything, so it has to fit what this
+        node knows: retention removed only entries that were committed (Raft 7), those before the leader's
+        first one come behind the ones committed here, and so neither their term nor their position is
+        lower.
+        """
+        if not request.is_reset:
+            return True
+        if request.commit_index < request.truncate_index - 1:
+            return False
+        if request.prev_term != UNKNOWN_TERM and request.prev_term < self._log.term_at(commit_index):
+            return False
+        return request.position >= self._position_after(commit_index)
+
+    def _position_after(self, index: int) -> int:
+        reader = self._reader
+        return reader.end_position if index == self._log.end_index else reader.position_of(index + 1)
+
     def _is_meant(self, request: TruncateRequest) -> bool:
         """Whether this log still ends as it did in its answer to COMPARE. Logs with the same last entry are
         the same (Log Matching), so a late or repeated request can't drop entries that were pushed meanwhile.
+        A reset follows only on an answer that the leader's entry is not here.
         """
         log = self._log
         is_possible = (
-            request.prev_term <= request.term and request.position >= 0
+            self._has_refused_compare and request.prev_term <= request.term and request.position >= 0
             if request.is_reset
             else request.truncate_index <= log.end_index + 1
         )

@@ -1,7 +1,7 @@
 """How a node that may have forgotten its promises regains its vote. See docs/dledger.md, section 8.
 
 Raft assumes that a server's persistent state survives (Figure 2). This module handles its loss (Alagappan et
-al., "Protocol-Aware Recovery for Consensus-Based Storage"; docs/decisions/voting.md). An impaired node asks
+al., "Protocol-Aware Recovery for Consensus-Based Storage"; docs/decisions/storage.md). An impaired node asks
 every member for its state. It votes again when
 
 - its disk has all that the leader of its term had when it answered. Everything that was committed with the

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from admin_api.services import open_services
 from admin_api.settings import Settings
+from ledgermq.client import tls_credentials
 from ledgermq.errors import UserError
 from ledgermq.load.cluster import ask
 from ledgermq.load.run import Load, LoadResult, Run
@@ -107,16 +108,18 @@ def run_loads(options: BenchOptions, topic: str, leader: str) -> list[Row]:
     base = Load(size=options.size, seconds=seconds - warmup_s, warmup_s=warmup_s)
     targets = [(topic, queue) for queue in range(QUEUES)]
     rows: list[Row] = []
+    tls = tls_credentials()
     with _progress() as progress:
         for in_flight in options.in_flight:
             load = replace(base, in_flight=in_flight)
             name = f"{in_flight:,} in flight"
             on_progress = _reporter(progress, name)
-            rows.append(Row(name, Run(load, (host, int(port)), targets, on_progress).measure()))
+            rows.append(Row(name, Run(load, (host, int(port)), targets, on_progress, tls).measure()))
         rate = max(1.0, max(row.result.per_second for row in rows) * RATE_SHARE)
         load = replace(base, in_flight=max(options.in_flight), rate=rate)
         name = f"{rate:,.0f} a second"
-        rows.append(Row(name, Run(load, (host, int(port)), targets, _reporter(progress, name)).measure()))
+        last = Run(load, (host, int(port)), targets, _reporter(progress, name), tls)
+        rows.append(Row(name, last.measure()))
     return rows
 
 

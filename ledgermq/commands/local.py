@@ -18,6 +18,14 @@ class Durability(StrEnum):
     REPLICATED = "replicated"
 
 
+class Tls(StrEnum):
+    """Who may connect to brokers and name server."""
+
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    ENFORCING = "enforcing"
+
+
 class Shell(StrEnum):
     BASH = "bash"
     ZSH = "zsh"
@@ -72,6 +80,13 @@ def up(
             show_default="persisted",
         ),
     ] = None,
+    tls: Annotated[
+        Tls | None,
+        typer.Option(
+            help="TLS for clients with certificates made in DIR/certificates; permissive: plain text too.",
+            show_default="disabled",
+        ),
+    ] = None,
     restart: Annotated[bool, typer.Option(help="Start a process that ended by itself again.")] = False,
     config: Annotated[
         Path | None,
@@ -79,6 +94,14 @@ def up(
     ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One broker key; may be repeated.")
+    ] = None,
+    replication_tls: Annotated[
+        bool | None,
+        typer.Option(
+            "--replication-tls/--no-replication-tls",
+            help="Nodes know each other by certificates; without, any process here may be a node.",
+            show_default="on",
+        ),
     ] = None,
 ) -> None:
     """Start a cluster on this machine, in the foreground: name server, brokers, admin.
@@ -95,9 +118,11 @@ def up(
         broker_port=broker_port,
         admin_port=admin_port,
         durability=durability,
+        tls=tls,
         restart=restart,
         config=config,
         overrides=overrides or [],
+        has_replication_tls=replication_tls,
     )
 
 
@@ -118,6 +143,13 @@ def admin(
     nice: Annotated[
         int, typer.Option(min=0, max=19, help="Give way to others on this machine; 19: wholly.")
     ] = 0,
+    broker_tls: Annotated[bool, typer.Option(help="Speak TLS to brokers and name servers.")] = False,
+    broker_tls_ca: Annotated[Path | None, _file("Authorities of their certificates (PEM).")] = None,
+    broker_tls_cert: Annotated[Path | None, _file("Certificate to show them (PEM).")] = None,
+    broker_tls_key: Annotated[Path | None, _file("Its private key, unless in the same file.")] = None,
+    broker_tls_any_host: Annotated[
+        bool, typer.Option("--broker-tls-any-host", help="Do not check for which host a certificate is.")
+    ] = False,
 ) -> None:
     """Serve the web page and HTTP interface of a cluster, in the foreground. Works on RocketMQ clusters, too.
 
@@ -125,4 +157,21 @@ def admin(
     """
     from ledgermq.local.processes import AdminOptions, run_admin
 
-    run_admin(AdminOptions(namesrv, host, port, tokens, audit, allowed_host or [], tls_cert, tls_key, nice))
+    run_admin(
+        AdminOptions(
+            namesrv=namesrv,
+            host=host,
+            port=port,
+            tokens=tokens,
+            audit=audit,
+            allowed_hosts=allowed_host or [],
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            nice=nice,
+            broker_tls=broker_tls,
+            broker_tls_ca=broker_tls_ca,
+            broker_tls_cert=broker_tls_cert,
+            broker_tls_key=broker_tls_key,
+            broker_tls_any_host=broker_tls_any_host,
+        )
+    )

@@ -14,25 +14,15 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ledgermq.client import Consumer, Producer
-from ledgermq.errors import WRONG_USAGE, UserError
+from ledgermq.client import Consumer, Producer, messaging_client
+from ledgermq.errors import UserError
 from ledgermq.output import printable
 from ledgermq.signals import run
-from remoting.acl import AclError, signer_from
 from remoting.client.aio import RemotingClient
 from remoting.errors import ClientError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
-
-
-def signing_client() -> RemotingClient:
-    """On the running loop; the caller closes it. Raises: UserError."""
-    try:
-        return RemotingClient(signer=signer_from(os.environ))
-    except AclError as error:
-        raise UserError(str(error), WRONG_USAGE) from error
-
 
 LINE_BYTES_MAX = 4 * 1024 * 1024
 """A message body may not be longer."""
@@ -121,7 +111,7 @@ async def send_messages(options: ProduceOptions) -> None:
     """`produce` on the running loop."""
     tally = _Tally()
     started_s = time.monotonic()
-    client = signing_client()
+    client = messaging_client()
     try:
         with _progress() as progress:
             await _send_all(options, client, tally, progress)
@@ -227,7 +217,7 @@ def consume(options: ConsumeOptions) -> None:
 
 async def print_messages(options: ConsumeOptions) -> None:
     """`consume` on the running loop."""
-    client = signing_client()
+    client = messaging_client()
     count = 0
     try:
         consumer = Consumer(

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from ledgermq.client import messaging_client
 from ledgermq.errors import UserError
 from remoting.client.aio import RemotingClient, RouteTable
 from remoting.client.routes import leaders_of
@@ -202,7 +203,7 @@ def count_records(body: bytes) -> int:
 
 async def with_cluster(namesrv: str, work: Callable[[LoadCluster], Coroutine[None, None, T]]) -> T:
     """Do `work` with a connection of its own, closed afterwards."""
-    client = RemotingClient()
+    client = messaging_client()
     try:
         return await work(LoadCluster(client, namesrv))
     finally:

@@ -17,6 +17,7 @@ from remoting.command_reader import CommandReader
 from remoting.errors import CommandError, FrameError
 from remoting.route import DEFAULT_TOPIC
 from sockets.dialled import dial
+from sockets.tls import TlsCredentials, TlsError, TlsStream
 
 SLOTS_MAX = 1_000_000
 JAVA_VERSION = 479
@@ -111,11 +112,19 @@ class Pipe:
 
     `starts` holds, for every slot in flight, the time its send counts from (in s of `perf_counter`); `idle`
     has the other slots; `watched` are the events its owner's selector waits for.
+
+    Raises: OSError, of the TLS handshake too.
     """
 
-    def __init__(self, address: tuple[str, int], frames: dict[int, Iterator[bytes]]) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        frames: dict[int, Iterator[bytes]],
+        tls: TlsCredentials | None = None,
+    ) -> None:
         self.socket = dial(address, CONNECT_LIMIT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._tls = None if tls is None else _shaken(self.socket, tls.stream(address[0]))
         self.socket.setblocking(False)
         self.starts: dict[int, float] = {}
         self.idle = list(frames)
@@ -133,6 +142,9 @@ class Pipe:
     def send(self, slots: Sequence[int]) -> None:
         """Send the next frame of each slot; bytes that the kernel does not accept are kept for `flush`."""
         data = take(self._frames, slots)
+        if self._tls is not None:
+            self._tls.encrypt((data,))
+            data = self._tls.take_outgoing()
         if self._unsent:
             data = bytes(self._unsent) + data
         try:
@@ -165,8 +177,9 @@ class Pipe:
             self.close()
             return Answers([], [])
         try:
-            return self._reader.feed(bytes(self._buffer[:count]))
-        except (FrameError, CommandError):
+            data = bytes(self._buffer[:count])
+            return self._reader.feed(data if self._tls is None else self._tls.receive(data))
+        except (FrameError, CommandError, TlsError):
             self.close()
             return Answers([], [])
 
@@ -174,3 +187,19 @@ class Pipe:
         self.is_open = False
         self.socket.close()
         self._unsent = memoryview(b"")
+
+
+def _shaken(connected: socket.socket, stream: TlsStream) -> TlsStream:
+    """The stream after its handshake. Raises OSError."""
+    stream.start()
+    while not stream.is_established:
+        connected.sendall(stream.take_outgoing())
+        data = connected.recv(READ_BYTES)
+        if not data:
+            raise ConnectionResetError("the broker closed the connection during the TLS handshake")
+        try:
+            stream.receive(data)
+        except TlsError as error:
+            raise ConnectionError(f"no TLS with the broker: {error}") from None
+    connected.sendall(stream.take_outgoing())
+    return stream

@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import Any
 
 from ledgermq.load.frames import SLOTS_MAX, Pipe, Target, slot_frames
+from sockets.tls import TlsCredentials
 
 _EXACT_BITS = 10
 """Values keep this many leading bits: a bucket is at most 1/1024 of its value wide."""
@@ -120,6 +121,7 @@ class Run:
         address: tuple[str, int],
         targets: Sequence[Target],
         on_progress: Callable[[float], None] | None = None,
+        tls: TlsCredentials | None = None,
     ) -> None:
         self._load = load
         self._on_progress = on_progress
@@ -132,16 +134,18 @@ class Run:
         self._due_s = 0.0
         self._started_s = self._warm_s = self._end_s = 0.0
         self._parked: list[tuple[Pipe, int]] = []
-        self._pipes = self._connect(address, targets)
+        self._pipes = self._connect(address, targets, tls)
 
-    def _connect(self, address: tuple[str, int], targets: Sequence[Target]) -> deque[Pipe]:
+    def _connect(
+        self, address: tuple[str, int], targets: Sequence[Target], tls: TlsCredentials | None
+    ) -> deque[Pipe]:
         body = b"x" * self._load.size
         share = math.ceil(self._load.in_flight / self._load.connections)
         slots = share * self._load.connections
         pipes: deque[Pipe] = deque()
         for number in range(self._load.connections):
             frames = slot_frames(targets, share, body, first=number * share, step=slots)
-            pipe = Pipe(address, frames)
+            pipe = Pipe(address, frames, tls)
             pipe.watched = selectors.EVENT_READ
             self._selector.register(pipe.socket, pipe.watched, pipe)
             pipes.append(pipe)

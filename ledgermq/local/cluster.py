@@ -18,9 +18,11 @@ from admin_api.services import open_services
 from admin_api.settings import Settings
 from ledgermq.errors import UserError
 from ledgermq.local.node_files import read_settings, write_node_files
-from ledgermq.local.plan import HOST, ClusterPlan, load_plan, merge_plan, require_free
+from ledgermq.local.plan import HOST, NAME_SERVER, ClusterPlan, load_plan, merge_plan, require_free
 from ledgermq.local.processes import admin_command, namesrv_command, node_command
 from ledgermq.local.supervisor import Command, Exit, Supervisor, describe_exit, last_lines
+from ledgermq.members import MemberFiles
+from remoting.client.tls import AUTHORITIES_VARIABLE, ClientTls
 from sockets.dialled import is_usable_transport, nothing_listens
 
 _PROBE_INTERVAL_S = 0.1
@@ -98,13 +100,17 @@ class LocalCluster:
         """
         loop = asyncio.get_running_loop()
         report_at_s = loop.time() + _STILL_WAITING_S
-        async with open_services(Settings(namesrv=self.plan.namesrv_address)) as services:
+        async with open_services(self._settings()) as services:
             while not is_writable(view := await services.reader.read()):
                 self._require_majority()
                 if loop.time() > report_at_s:
                     report_at_s += _STILL_WAITING_S
                     self._say(f"Still waiting for a leader: {describe_nodes(view)}.")
                 await asyncio.sleep(_PROBE_INTERVAL_S)
+
+    def _settings(self) -> Settings:
+        tls = ClientTls(self.plan.certificates_dir / "ca.pem") if self.plan.has_client_tls else None
+        return Settings(namesrv=self.plan.namesrv_address, tls=tls)
 
     def _require_majority(self) -> None:
         running = sum(self._supervisor.is_running(node.id) for node in self.plan.nodes)
@@ -190,9 +196,11 @@ def up(
     broker_port: int | None,
     admin_port: int | None,
     durability: str | None,
+    tls: str | None,
     restart: bool,
     config: Path | None,
     overrides: Sequence[str],
+    has_replication_tls: bool | None,
 ) -> None:
     """Makes or continues the cluster in the folder and runs it until a signal.
 
@@ -203,6 +211,8 @@ def up(
     settings = read_settings(config, overrides)
     if durability is not None:
         settings["durability"] = durability
+    if tls is not None:
+        settings["tlsMode"] = tls
     with locked(data_dir):
         plan = merge_plan(
             load_plan(data_dir),
@@ -212,6 +222,7 @@ def up(
             broker_port=broker_port,
             admin_port=admin_port,
             settings=settings,
+            has_replication_tls=has_replication_tls,
         )
         require_free(plan.ports())
         _write_files(plan)
@@ -220,6 +231,10 @@ def up(
 
 def _write_files(plan: ClusterPlan) -> None:
     try:
+        if plan.has_replication_tls or plan.has_client_tls:
+            names = [*(node.id for node in plan.nodes), *([NAME_SERVER] if plan.has_client_tls else [])]
+            hosts = dict.fromkeys(names, (HOST, "localhost"))
+            MemberFiles(plan.certificates_dir).complete(plan.group, hosts)
         write_node_files(plan)
         plan.save()
     except OSError as error:
@@ -234,6 +249,9 @@ async def _run(plan: ClusterPlan, restart: bool) -> None:
 
     def on_ready() -> None:
         console.print(ready_table(plan, cluster.pids))
+        if plan.has_client_tls:
+            authorities = f"{AUTHORITIES_VARIABLE}={plan.certificates_dir / 'ca.pem'}"
+            say(f"Commands speak TLS ({plan.client_tls_mode}) with {authorities}")
         say(f"Data and logs: {plan.data_dir}. Ctrl-C stops everything.")
         print(f"READY {json.dumps(_ready(plan, cluster.pids))}", flush=True)
 

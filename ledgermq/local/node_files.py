@@ -5,7 +5,15 @@ from pathlib import Path
 
 from broker.config import ConfigError, load_config
 from ledgermq.errors import UserError
-from ledgermq.local.plan import HOST, ClusterPlan, NodePlan, Scalar, read_toml, to_toml, write_whole
+from ledgermq.local.plan import (
+    HOST,
+    ClusterPlan,
+    NodePlan,
+    Scalar,
+    read_toml,
+    to_toml,
+    write_whole,
+)
 
 PLANNED_KEYS = {
     "bindAddress": "a local cluster listens on 127.0.0.1 only",
@@ -17,7 +25,13 @@ PLANNED_KEYS = {
     "metricsAddress": "a local cluster listens on 127.0.0.1 only",
     "metricsPort": "it follows from --broker-port",
     "namesrvAddr": "use --namesrv-port",
+    "replicationBindAddress": "a local cluster listens on 127.0.0.1 only",
+    "replicationTlsCaPath": "`ledgermq up` makes the certificates; see --replication-tls",
+    "replicationTlsCertPath": "`ledgermq up` makes the certificates; see --replication-tls",
+    "replicationTlsKeyPath": "`ledgermq up` makes the certificates; see --replication-tls",
     "storePathRootDir": "use --data",
+    "tlsMode": "use --tls",
+    **dict.fromkeys(("tlsCertPath", "tlsKeyPath", "tlsTrustCertPath", "tlsEnable"), "it follows from --tls"),
 }
 
 LOCAL_DEFAULTS: Mapping[str, Scalar] = {
@@ -64,6 +78,27 @@ def node_values(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
         "enableDLegerCommitLog": True,
         "dLegerPeers": peers,
         "dLegerSelfId": node.id,
+        **(replication_keys(plan.certificates_dir, node.id) if plan.has_replication_tls else {}),
+        **(_client_keys(plan.certificates_dir, node.id) if plan.has_client_tls else {}),
+    }
+
+
+def replication_keys(certificates: Path, node_id: str) -> Mapping[str, Scalar]:
+    """The broker keys for the files that `ledgermq.members` makes in the folder."""
+    return {
+        "replicationTlsCertPath": str(certificates / f"{node_id}.pem"),
+        "replicationTlsKeyPath": str(certificates / f"{node_id}.key"),
+        "replicationTlsCaPath": str(certificates / "ca.pem"),
+    }
+
+
+def _client_keys(certificates: Path, node_id: str) -> Mapping[str, Scalar]:
+    """The same files for clients; `tlsMode` is among the plan's settings."""
+    return {
+        "tlsCertPath": str(certificates / f"{node_id}.pem"),
+        "tlsKeyPath": str(certificates / f"{node_id}.key"),
+        "tlsTrustCertPath": str(certificates / "ca.pem"),
+        "tlsEnable": True,
     }
 
 

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from broker.config import BrokerConfig
 from ledgermq.errors import UserError
 from sockets.listening import WAIT_S, PortInUseError, bound, bound_now
 
 HOST = "127.0.0.1"
+NAME_SERVER = "namesrv"
 FILE_NAME = "cluster.toml"
 FILE_VERSION = 1
 NODES_MAX = 9
@@ -66,6 +68,8 @@ class ClusterPlan:
     broker_port: int = 10911
     admin_port: int = 8080
     settings: Mapping[str, Scalar] = field(default_factory=dict)
+    has_replication_tls: bool = True
+    """The nodes know each other by certificates; false only for measurements."""
 
     @property
     def nodes(self) -> tuple[NodePlan, ...]:
@@ -89,6 +93,25 @@ class ClusterPlan:
     @property
     def admin_url(self) -> str:
         return f"http://{HOST}:{self.admin_port}"
+
+    @property
+    def client_tls_mode(self) -> str:
+        """Of the ports for clients: the name server's and the brokers'."""
+        return str(self.settings.get("tlsMode", "disabled"))
+
+    @property
+    def has_client_tls(self) -> bool:
+        return self.client_tls_mode != "disabled"
+
+    @property
+    def group(self) -> str:
+        """The name of the replication group, as the brokers have it."""
+        named = self.settings.get("dLegerGroup") or self.settings.get("brokerName")
+        return str(named or BrokerConfig.model_fields["broker_name"].default)
+
+    @property
+    def certificates_dir(self) -> Path:
+        return self.data_dir / "certificates"
 
     @property
     def logs_dir(self) -> Path:
@@ -124,6 +147,7 @@ class ClusterPlan:
             "namesrvPort": self.namesrv_port,
             "brokerPort": self.broker_port,
             "adminPort": self.admin_port,
+            "replicationTls": self.has_replication_tls,
         }
         text = f"# The plan of this local cluster, written by `ledgermq up`.\n{to_toml(head)}\n[broker]\n"
         write_whole(self.data_dir / FILE_NAME, text + to_toml(self.settings))
@@ -146,7 +170,8 @@ def load_plan(data_dir: Path) -> ClusterPlan | None:
     if not isinstance(settings, dict) or not all(isinstance(number, int) for number in numbers):
         raise UserError(f"{path} lacks a number it must hold; mend it or use another --data.")
     nodes, namesrv_port, broker_port, admin_port = (int(str(number)) for number in numbers)
-    return ClusterPlan(data_dir, nodes, namesrv_port, broker_port, admin_port, settings)
+    has_replication_tls = bool(values.get("replicationTls", True))
+    return ClusterPlan(data_dir, nodes, namesrv_port, broker_port, admin_port, settings, has_replication_tls)
 
 
 def require_plan(data_dir: Path) -> ClusterPlan:
@@ -166,6 +191,7 @@ def merge_plan(
     broker_port: int | None,
     admin_port: int | None,
     settings: Mapping[str, Scalar],
+    has_replication_tls: bool | None = None,
 ) -> ClusterPlan:
     """The kept plan with the options laid over it (None: not given); its number of nodes is fixed.
 
@@ -185,6 +211,7 @@ def merge_plan(
         broker_port=broker_port or plan.broker_port,
         admin_port=admin_port or plan.admin_port,
         settings={**plan.settings, **settings},
+        has_replication_tls=plan.has_replication_tls if has_replication_tls is None else has_replication_tls,
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ledgermq.errors import UserError
-from ledgermq.local.plan import HOST, ClusterPlan, NodePlan, require_plan
+from ledgermq.local.plan import HOST, NAME_SERVER, ClusterPlan, NodePlan, require_plan
 from ledgermq.local.supervisor import Command
 from sockets.listening import PortInUseError, bound
 
@@ -45,9 +45,21 @@ def namesrv_command(plan: ClusterPlan) -> Command:
         *PYTHON_MODULE,
         *("namesrv", "--host", HOST, "--port", str(plan.namesrv_port)),
         *("--kv-config", str(plan.data_dir / "namesrv" / "kvConfig.json")),
+        *_namesrv_tls_options(plan),
         *_log_options(plan),
     )
-    return Command("namesrv", argv, plan.logs_dir / "namesrv.log", NAMESRV_STAGE, _AGAIN)
+    return Command(NAME_SERVER, argv, plan.logs_dir / "namesrv.log", NAMESRV_STAGE, _AGAIN)
+
+
+def _namesrv_tls_options(plan: ClusterPlan) -> tuple[str, ...]:
+    if not plan.has_client_tls:
+        return ()
+    folder = plan.certificates_dir
+    return (
+        *("--tls-mode", plan.client_tls_mode),
+        *("--tls-cert", str(folder / f"{NAME_SERVER}.pem")),
+        *("--tls-key", str(folder / f"{NAME_SERVER}.key")),
+    )
 
 
 def node_command(plan: ClusterPlan, node: NodePlan) -> Command:
@@ -60,10 +72,15 @@ def admin_command(plan: ClusterPlan) -> Command:
         *PYTHON_MODULE,
         *("admin_api", "--namesrv", plan.namesrv_address),
         *("--host", HOST, "--port", str(plan.admin_port), "--nice", str(ADMIN_NICE)),
+        *_admin_tls_options(plan),
         *_log_options(plan),
         *("--audit", str(plan.data_dir / "admin" / "audit.jsonl")),
     )
     return Command("admin", argv, plan.logs_dir / "admin.log", ADMIN_STAGE, _AGAIN)
+
+
+def _admin_tls_options(plan: ClusterPlan) -> tuple[str, ...]:
+    return ("--broker-tls-ca", str(plan.certificates_dir / "ca.pem")) if plan.has_client_tls else ()
 
 
 def run_node(node_id: str, data_dir: Path) -> None:
@@ -96,6 +113,11 @@ class AdminOptions:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     nice: int = 0
+    broker_tls: bool = False
+    broker_tls_ca: Path | None = None
+    broker_tls_cert: Path | None = None
+    broker_tls_key: Path | None = None
+    broker_tls_any_host: bool = False
 
     def argv(self) -> list[str]:
         files = {
@@ -103,11 +125,16 @@ class AdminOptions:
             "--audit": self.audit,
             "--tls-cert": self.tls_cert,
             "--tls-key": self.tls_key,
+            "--broker-tls-ca": self.broker_tls_ca,
+            "--broker-tls-cert": self.broker_tls_cert,
+            "--broker-tls-key": self.broker_tls_key,
         }
+        switches = {"--broker-tls": self.broker_tls, "--broker-tls-any-host": self.broker_tls_any_host}
         return [
             *(*PYTHON_MODULE, "admin_api", "--namesrv", self.namesrv),
             *("--host", self.host, "--port", str(self.port), "--nice", str(self.nice)),
             *(part for option, path in files.items() if path is not None for part in (option, str(path))),
+            *(option for option, is_on in switches.items() if is_on),
             *(part for name in self.allowed_hosts for part in ("--allowed-host", name)),
         ]
 

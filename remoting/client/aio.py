@@ -5,7 +5,7 @@ The broker uses it towards name servers; the admin API, the command line and too
 """
 
 import asyncio
-from collections.abc import Callable, Container, Coroutine
+from collections.abc import Callable, Container, Coroutine, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from remoting.errors import (
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.route import DEFAULT_TOPIC, TopicRoute
 from remoting.router import Handler, Inbox, Router
+from remoting.tls import TlsLayer
 from sockets.dialled import is_usable_transport, nothing_listens
 
 _CLOSE_GRACE_S = 1.0
@@ -43,6 +44,8 @@ _CLOSE_GRACE_S = 1.0
 
 if TYPE_CHECKING:
     from remoting.acl import Signer
+    from remoting.client.tls import ClientTls
+    from sockets.tls import TlsCredentials
 
 
 class RemotingClient:
@@ -51,12 +54,18 @@ class RemotingClient:
     A connection is closed when a request on it times out and nothing was received meanwhile: the peer's
     machine may be down, and the next request should find that out at once.
 
-    `signer` signs each request for brokers whose access control is on.
+    `signer` signs each request for brokers whose access control is on. With `tls` all connections speak TLS.
     """
 
-    def __init__(self, limits: RemotingLimits = DEFAULT_LIMITS, signer: "Signer | None" = None) -> None:
+    def __init__(
+        self,
+        limits: RemotingLimits = DEFAULT_LIMITS,
+        signer: "Signer | None" = None,
+        tls: "TlsCredentials | None" = None,
+    ) -> None:
         self._limits = limits
         self._signer = signer
+        self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._router = Router()
         self._inbox = Inbox(self._router)
@@ -81,14 +90,18 @@ class RemotingClient:
         start_s = self._loop.time()
         connection = await self.connect(address, timeout_s)
         sent_s = self._loop.time()
-        if self._signer is not None:
-            self._signer.sign(command)
+        self.sign(command)
         try:
             return await connection.request(command, max(0.0, timeout_s - (sent_s - start_s)))
         except RequestTimeoutError:
             if connection.last_received_s < sent_s:
                 connection.abort()
             raise
+
+    def sign(self, command: RemotingCommand) -> None:
+        """Sign a request that is sent over a connection of this client without `invoke`."""
+        if self._signer is not None:
+            self._signer.sign(command)
 
     async def connect(self, address: str, timeout_s: float = 3.0) -> Connection:
         """Return the open connection to `host:port`, made now if there is none. Callers share one attempt.
@@ -142,14 +155,17 @@ class RemotingClient:
 
     async def _make_connection(self, address: str) -> Connection:
         host, port = split_address(address)
-        connection = Connection(self, next(self._ids), self._limits)
+        tls = None if self._tls is None else TlsLayer(None, self._tls.stream(host))
+        connection = Connection(self, next(self._ids), self._limits, tls=tls)
         try:
             async with asyncio.timeout(self._limits.connect_timeout_ms / 1000):
                 transport, _ = await self._loop.create_connection(lambda: connection, host, port)
-            if not is_usable_transport(transport):
-                raise nothing_listens()
+                if not is_usable_transport(transport):
+                    raise nothing_listens()
+                await connection.secured()
             self._connections[address] = connection
-        except (OSError, OverflowError, UnicodeError, RuntimeError) as error:  # TimeoutError is an OSError
+        # TimeoutError is an OSError
+        except (OSError, OverflowError, UnicodeError, RuntimeError, RemotingClosedError) as error:
             raise ConnectFailedError(f"{address}: {str(error) or type(error).__name__}") from None
         finally:
             # An attempt may be cancelled after `connection_made`; uvloop does not report that it closes it.
@@ -220,6 +236,19 @@ async def ask_once(
     if retry_of(answer) is Retry.NONE:
         raise ClientError(problem)
     raise RetryableError(problem)
+
+
+def client_from(environment: Mapping[str, str], tls: "ClientTls | None" = None) -> RemotingClient:
+    """A client, on the running loop, with the account and the TLS that the environment names; `tls` has
+    precedence.
+
+    Raises: AclError, TlsFilesError.
+    """
+    from remoting.acl import signer_from
+    from remoting.client.tls import client_tls_from
+
+    tls = tls or client_tls_from(environment)
+    return RemotingClient(signer=signer_from(environment), tls=None if tls is None else tls.credentials())
 
 
 class RouteTable:

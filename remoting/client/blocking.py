@@ -3,7 +3,7 @@
 import socket
 import time
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from remoting.client.protocol import (
     Allocate,
@@ -23,6 +23,9 @@ from remoting.errors import (
 )
 from sockets.dialled import dial
 
+if TYPE_CHECKING:
+    from sockets.tls import TlsCredentials
+
 CONNECT_TIMEOUT_S: Final = 3.0
 """How long a host may take to accept: one that is down must not delay a retry for long."""
 
@@ -33,18 +36,16 @@ class Connection:
     An error closes it, since it is unknown then which answers are still to come.
     """
 
-    def __init__(self, address: str, timeout_s: float) -> None:
-        """Connect to `host:port`, within `timeout_s` and CONNECT_TIMEOUT_S.
+    def __init__(self, address: str, timeout_s: float, tls: "TlsCredentials | None" = None) -> None:
+        """Connect to `host:port`, within `timeout_s` and CONNECT_TIMEOUT_S; over TLS with `tls`.
 
         Raises:
-            ConnectFailedError: the address is unreadable, or nothing accepts there.
+            ConnectFailedError: the address is unreadable, nothing accepts there, or the TLS handshake fails.
         """
-        host, port = split_address(address)
         try:
-            self._socket = dial((host, port), min(timeout_s, CONNECT_TIMEOUT_S))
+            self._socket = _connected(address, min(timeout_s, CONNECT_TIMEOUT_S), tls)
         except (OSError, OverflowError) as error:
             raise ConnectFailedError(f"{address}: {str(error) or type(error).__name__}") from None
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.address = address
         self.is_open = True
         self._timeout_s = timeout_s
@@ -144,18 +145,40 @@ class Connection:
         return RequestTimeoutError(text) if isinstance(error, TimeoutError) else RemotingClosedError(text)
 
 
+def _connected(address: str, timeout_s: float, tls: "TlsCredentials | None") -> socket.socket:
+    """Raises ConnectFailedError, OSError, OverflowError."""
+    host, port = split_address(address)
+    connected = dial((host, port), timeout_s)
+    try:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connected if tls is None else _secured(connected, address, host, tls)
+    except BaseException:
+        connected.close()
+        raise
+
+
+def _secured(connected: socket.socket, address: str, host: str, tls: "TlsCredentials") -> socket.socket:
+    from sockets.tls import TlsError  # with `ssl`, which a client of plain text need not load
+
+    try:
+        return tls.wrap(connected, host)
+    except TlsError as error:
+        raise ConnectFailedError(f"{address}: no TLS: {error}") from None
+
+
 class Connections:
     """One connection to each address, made at its first use."""
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, tls: "TlsCredentials | None" = None) -> None:
         self._timeout_s = timeout_s
+        self._tls = tls
         self._open: dict[str, Connection] = {}
 
     def get(self, address: str) -> Connection:
         """The open connection to the address, or a new one. Raises ConnectFailedError."""
         connection = self._open.get(address)
         if connection is None or not connection.is_open:
-            connection = self._open[address] = Connection(address, self._timeout_s)
+            connection = self._open[address] = Connection(address, self._timeout_s, self._tls)
         return connection
 
     def drop(self, address: str) -> None:

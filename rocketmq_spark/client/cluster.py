@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from remoting.client.blocking import Connection, Connections
 from remoting.client.routes import Backoff as Pauses
@@ -41,6 +41,9 @@ from rocketmq_spark.errors import (
     RocketmqSparkError,
     TopicNotFoundError,
 )
+
+if TYPE_CHECKING:
+    from sockets.tls import TlsCredentials
 
 
 class Backoff:
@@ -153,12 +156,16 @@ class Cluster:
     have registered since.
 
     namesrv_addr: `host:port`, several of them separated by `;`.
-    timeout_s: for one request. deadline_s: for a request and all its retries.
+    timeout_s: for one request. deadline_s: for a request and all its retries. tls: None for plain text.
     `namesrv_deadline_s` may be changed: how long a request is repeated while no name server answers.
     """
 
     def __init__(
-        self, namesrv_addr: str, timeout_s: float = TIMEOUT_S, deadline_s: float = DEADLINE_S
+        self,
+        namesrv_addr: str,
+        timeout_s: float = TIMEOUT_S,
+        deadline_s: float = DEADLINE_S,
+        tls: "TlsCredentials | None" = None,
     ) -> None:
         addresses = name_server_addresses(namesrv_addr)
         if not addresses:
@@ -166,7 +173,7 @@ class Cluster:
         self.timeout_s = timeout_s
         self.deadline_s = deadline_s
         self.namesrv_deadline_s = min(NAMESRV_DEADLINE_S, deadline_s)
-        self._connections = Connections(timeout_s)
+        self._connections = Connections(timeout_s, tls)
         self._name_servers = NameServers(addresses)
         self._routes: RouteCache[TopicRoute] = RouteCache()
         self._leaders = Leaders()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from pyspark.sql.datasource import WriterCommitMessage
 
 from commitlog.sequences import FIRST_DIGEST, NO_DIGEST, next_digest
-from rocketmq_spark.client.cluster import Cluster, MessageQueue
+from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.client.sending import (
     HEAD_BYTES,
     Request,
@@ -234,9 +234,7 @@ def write_partition(plan: SinkPlan, place: TaskPlace, batches: "Iterable[RecordB
         ClusterUnavailableError, RequestRefusedError, DeliveryError: as of `client.sending`.
     """
     options = plan.options
-    with Cluster(
-        options.connection.namesrv, options.connection.timeout_s, options.connection.deadline_s
-    ) as cluster:
+    with options.connection.cluster() as cluster:
         sender = Sender(cluster, options.window_bytes, options.send_timeout_s)
         reader = RowReader(plan.columns, place.partition, f"{place.writer_id}|{place.batch_id}")
         delivering: Delivering

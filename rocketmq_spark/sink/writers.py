@@ -60,7 +60,7 @@ def end_batch(plan: SinkPlan, commits: Sequence[SinkCommit], *, is_over: bool) -
         return
     connection = options.connection
     batch_id = commits[0].place.batch_id
-    with Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s) as cluster:
+    with connection.cluster() as cluster:
         for broker_name, writers in by_broker(plan, commits).items():
             # Two requests: a request whose answer was lost is repeated, and a broker that has freed the
             # writers has no numbers to compare any more.
@@ -200,7 +200,7 @@ def _plan(options: Mapping[str, str], schema: StructType, overwrite: bool, *, is
         raise OptionError(f"a topic can only be appended to: use {mode}")
     columns = read_columns(schema, found.topic)
     connection = found.connection
-    with Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s) as cluster:
+    with connection.cluster() as cluster:
         return make_plan(cluster, found, columns)
 
 

@@ -175,7 +175,7 @@ class RocketmqReader(DataSourceReader):
         connection = common.connection
         if self._task.format.tags == frozenset():
             return []
-        with Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s) as cluster:
+        with connection.cluster() as cluster:
             queues = find_queues(cluster, common.subscription)
             # One snapshot of the bounds: all tasks, and repeated ones, read up to the same ends.
             found = bounds(cluster, queues)

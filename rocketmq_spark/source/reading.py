@@ -116,7 +116,7 @@ class RangeTask:
             return
         wanted, connection = partition.wanted, self.connection
         memory = BufferPool(_BATCHES_KEPT)
-        with Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s) as cluster:
+        with connection.cluster() as cluster:
             if partition.leader is not None:
                 cluster.suppose_leader(wanted.queue.broker_name, partition.leader)
             answers = RangeReader(cluster, wanted, self.settings, BufferPool(_ANSWERS_KEPT)).answers()

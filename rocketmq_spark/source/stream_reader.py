@@ -228,7 +228,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _connected(self) -> Cluster:
         if self._cluster is None:
             connection = self._options.common.connection
-            self._cluster = Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s)
+            self._cluster = connection.cluster()
         return self._cluster
 
     def _known_ends(self) -> LatestOffsets:

@@ -1,11 +1,12 @@
 """The simulated worlds a seed may mean, behind one function.
 
 `node`: whole processes - brokers, name server, clients. `stalls`: the same, and loops stand still.
-`clients`: with consumer groups, topics that come and go, batches. `transactions`: with transactional
-producers. `writers`: with numbered writers, each row exactly once. `timers`: with messages for times to come.
-`pops`: with consumers that pop. `deletions`: with topics that are deleted and made again. `group`: the
-replication core alone, hundreds of elections an hour. `damage`: the same, and disks lose what was on them.
-`disk`: the core on the real entry store, whose machine loses power between two file operations.
+`strangers`: the same, with certificates and those who do not belong to the group. `clients`: with consumer
+groups, topics that come and go, batches. `transactions`: with transactional producers. `writers`: with
+numbered writers, each row exactly once. `timers`: with messages for times to come. `pops`: with consumers
+that pop. `deletions`: with topics that are deleted and made again. `group`: the replication core alone,
+hundreds of elections an hour. `damage`: the same, and disks lose what was on them. `disk`: the core on the
+real entry store, whose machine loses power between two file operations.
 """
 
 import enum
@@ -34,6 +35,7 @@ class World(enum.StrEnum):
 
     NODE = "node"
     STALLS = "stalls"
+    STRANGERS = "strangers"
     CLIENTS = "clients"
     TRANSACTIONS = "transactions"
     WRITERS = "writers"
@@ -57,7 +59,11 @@ WEIGHTS = {
     World.DISK: 3,
 }
 """Of how many seeds each is: a seed of whole nodes takes many times as long as one of the core."""
-VARIANTS = {World.NODE: World.STALLS, World.CLIENTS: World.DELETIONS}
+VARIANTS = {
+    World.NODE: World.STALLS,
+    World.CLIENTS: World.DELETIONS,
+    World.TRANSACTIONS: World.STRANGERS,
+}
 """Every second seed of these is of the variant; the others keep their meaning."""
 
 
@@ -112,7 +118,7 @@ def trace(seed: int, world: World | None = None) -> tuple[list[str], Run]:
 
 
 _NODE_WORLDS = (
-    *(World.NODE, World.STALLS, World.CLIENTS, World.TRANSACTIONS),
+    *(World.NODE, World.STALLS, World.STRANGERS, World.CLIENTS, World.TRANSACTIONS),
     *(World.WRITERS, World.TIMERS, World.POPS, World.DELETIONS),
 )
 
@@ -127,6 +133,8 @@ def _make_node(seed: int, world: World, is_tracing: bool = False) -> node_world.
         return node_world.World(pop_options(seed), workload=pop_workload, is_tracing=is_tracing)
     if world is World.STALLS:
         return node_world.World(node_options.draw_stalling_options(seed), is_tracing=is_tracing)
+    if world is World.STRANGERS:
+        return node_world.World(node_options.draw_hostile_options(seed), is_tracing=is_tracing)
     options = node_options.draw_options(seed)
     if world is World.DELETIONS:
         options = deletion_options(options)
@@ -168,6 +176,7 @@ def _run_group(world: World) -> Callable[[int], Run]:
 _RUNNERS: dict[World, Callable[[int], Run]] = {
     World.NODE: _run_node(World.NODE),
     World.STALLS: _run_node(World.STALLS),
+    World.STRANGERS: _run_node(World.STRANGERS),
     World.CLIENTS: _run_node(World.CLIENTS),
     World.TRANSACTIONS: _run_node(World.TRANSACTIONS),
     World.WRITERS: _run_node(World.WRITERS),

@@ -36,14 +36,21 @@ def compile_runner() -> None:
 
 
 class MqAdmin:
-    """The process. `folder` is where it runs: some commands write files there."""
+    """The process. `folder` is where it runs: some commands write files there. `signs_as`: a user and its
+    password, in the file where mqadmin looks for them.
+    """
 
-    def __init__(self, namesrv: str, folder: Path) -> None:
+    def __init__(self, namesrv: str, folder: Path, signs_as: tuple[str, str] | None = None) -> None:
         self.namesrv = namesrv
         self.folder = folder
         self._begun: deque[tuple[str, Callable[[str], None]]] = deque()
         self._log = (folder / "mqadmin.log").open("wb")
         java = ["java", "-Xmx256m", "-Dfile.encoding=UTF-8", f"-Duser.home={folder}"]
+        if signs_as is not None:
+            java.append(f"-Drocketmq.home.dir={folder}")
+            (folder / "conf").mkdir()
+            account = "accessKey: {}\nsecretKey: {}\n".format(*signs_as)
+            (folder / "conf/tools.yml").write_text(account, encoding="utf-8")
         self._process = subprocess.Popen(
             [*java, "-cp", f"{CLASSES}:{JARS}/*", "RunCommands", namesrv, str(COMMAND_LIMIT_MS)],
             cwd=folder,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.app import Broker
+from dledger.credentials import MemberCredentials
 from dledger.environment import Environment
 from tests.node_simulation.clocks import MachineClock
 from tests.node_simulation.loop import LoopTimes, ProcessKilledError, SimLoop
@@ -91,6 +92,8 @@ class Machine:
     fs: MemoryFs = field(default_factory=MemoryFs)
     process: Process | None = None
     lives: int = 0
+    credentials: MemberCredentials | None = None
+    """What its process shows to the members of its group; None: members believe every process."""
 
     def __post_init__(self) -> None:
         self.site = self.surroundings.network.attach(self.ip)
@@ -123,6 +126,7 @@ class Machine:
             lambda: self.clock.monotonic_us(world.now_us) // 1_000,
             lambda: self.clock.wall_ms(world.now_us),
             random.Random(shared.rng.getrandbits(64)),
+            self.credentials,
         )
         process = self.process = Process(self, loop, environment)
         self.fs.on_change = process.before_change

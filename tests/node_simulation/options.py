@@ -7,6 +7,7 @@ from typing import Any
 from tests.node_simulation.machine import DiskOptions
 from tests.node_simulation.net import NetworkOptions
 from tests.node_simulation.stalls import StallOptions, draw_stalls
+from tests.node_simulation.strangers import StrangerOptions, draw_strangers
 
 FAST_TIMES = {
     "heartbeat_interval_ms": 50,
@@ -71,6 +72,8 @@ class Options:
     faults: FaultOptions = field(default_factory=FaultOptions)
     workload: WorkloadOptions = field(default_factory=WorkloadOptions)
     stalls: StallOptions = field(default_factory=StallOptions)
+    strangers: StrangerOptions | None = None
+    """With them the members of the group have certificates."""
 
 
 def draw_options(seed: int) -> Options:
@@ -92,6 +95,11 @@ def draw_options(seed: int) -> Options:
 def draw_stalling_options(seed: int) -> Options:
     """As `draw_options`, and loops stand still: another family, so that each seed keeps its meaning."""
     return replace(draw_options(seed), stalls=draw_stalls(seed))
+
+
+def draw_hostile_options(seed: int) -> Options:
+    """As `draw_options`, with certificates and those who do not belong to the group: another family too."""
+    return replace(draw_options(seed), strangers=draw_strangers(seed))
 
 
 def _maybe(rng: random.Random, probability: float, low: int, high: int) -> int:

@@ -23,12 +23,14 @@ from tests.node_simulation.net import Network, NetworkOptions
 from tests.node_simulation.options import Options, draw_options, draw_stalling_options
 from tests.node_simulation.programs import NAME_SERVER_PORT, NodeProgram, name_server_program
 from tests.node_simulation.stalls import Stalls
+from tests.node_simulation.strangers import Stranger, StrangerOptions, credentials_of, old_member
 from tests.node_simulation.workload import PlainWorkload, Workload
 from tests.simulation.clock import VirtualClock
 from tests.simulation.invariants import InvariantError, require
 
 ROOT = Path("/store")
 NAME_SERVER_IP = "10.0.1.1"
+OLD_MEMBER_IP = "10.0.9.66"
 LISTEN_PORT = 10911
 START_MS = 3_000
 LIVENESS_LIMIT_MS = 120_000
@@ -96,6 +98,10 @@ class World:
             Damage(self.rng, self.nodes, self.checker), self.stalls, options.stalls.close_ms,
         )  # fmt: skip
         self.faults.on_client_crash = self.workload.crashed
+        self.stranger: Stranger | None = None
+        self.outsiders: list[Machine] = []
+        if options.strangers is not None:
+            self._add_strangers(options.strangers)
 
     def _machine(self, name: str, ip: str, program: Program) -> Machine:
         skew_ppm = self.options.skew_ppm
@@ -105,6 +111,20 @@ class World:
     def _node(self, name: str, number: int) -> Machine:
         return self._machine(name, f"10.0.0.{number + 1}", NodeProgram(self._config(number), self._stopped))
 
+    def _add_strangers(self, options: StrangerOptions) -> None:
+        config = self._config(0)
+        for name, machine in self.nodes.items():
+            machine.credentials = credentials_of(config.group, name, options.age_max_ms)
+        self.stranger = Stranger(
+            config.group, config.peers, options, random.Random(f"{self.options.seed} stranger")
+        )
+        self.outsiders.append(self._machine("stranger", "10.0.9.1", self.stranger))
+        old = self._machine(
+            "n66", OLD_MEMBER_IP, NodeProgram(old_member(config, OLD_MEMBER_IP), self._stopped)
+        )
+        old.credentials = credentials_of(config.group, "n66", options.age_max_ms)
+        self.outsiders.append(old)
+
     def _config(self, number: int) -> BrokerConfig:
         peers = ";".join(f"n{n}-10.0.0.{n + 1}:{LISTEN_PORT + 3}" for n in range(self.options.nodes))
         ip = f"10.0.0.{number + 1}"
@@ -112,6 +132,7 @@ class World:
             {
                 "brokerIP1": ip,
                 "bindAddress": ip,
+                "replicationBindAddress": ip,
                 "listenPort": LISTEN_PORT,
                 "namesrvAddr": f"{NAME_SERVER_IP}:{NAME_SERVER_PORT}",
                 "storePathRootDir": ROOT,
@@ -256,9 +277,11 @@ class World:
             self._bury()
 
     def _run(self) -> Summary:
-        for machine in [self.name_server, *self.nodes.values(), *self.clients.values()]:
+        for machine in [self.name_server, *self.nodes.values(), *self.clients.values(), *self.outsiders]:
             machine.start()
         self.run_for(START_MS)
+        if self.stranger is not None:
+            self.stranger.is_on = True
         self.faults.start()
         self.run_for(self.options.safety_ms)
         self.workload.stop()
@@ -272,14 +295,27 @@ class World:
         self.run_until(self.is_converged, "all nodes at one end")
         self.run_until(self.is_repaired, "all disks hold what is committed")
         self.checker.check_logs()
+        self._check_outsiders()
         report = check(self.history.operations)
         require(report.is_clean, report)
         return Summary(
             self.events, self.checker.elections, self.checker.commit_index + 1, len(self.history.operations),
-            report.operations["values acknowledged"], self.faults.counts | self.stalls.counts,
+            report.operations["values acknowledged"], self._fault_counts(),
             writable_after_ms, converged_after_ms, self.clock.now_us // 1_000,
             str(report),
         )  # fmt: skip
+
+    def _fault_counts(self) -> dict[str, int]:
+        return self.faults.counts | self.stalls.counts | (self.stranger.counts if self.stranger else {})
+
+    def _check_outsiders(self) -> None:
+        """No member has believed that another machine is one."""
+        for machine in self.nodes.values():
+            assert machine.process is not None
+            assert machine.process.broker is not None
+            known = dict(engine_of(machine.process.broker).client_addresses)
+            is_true = all(self.nodes[name].ip == address.partition(":")[0] for name, address in known.items())
+            require(is_true, machine.name, "believes", known)
 
     def _read_back(self) -> None:
         """A reader takes everything from its first offset on. A leader may find only now, while it is read,
@@ -323,7 +359,7 @@ class World:
     def _bury(self) -> None:
         """Ends every process, so that nothing is left for Python to warn of."""
         events._set_running_loop(None)
-        machines = [self.name_server, *self.nodes.values(), *self.clients.values()]
+        machines = [self.name_server, *self.nodes.values(), *self.clients.values(), *self.outsiders]
         for process in [machine.process for machine in machines]:
             if process is not None:
                 process.loop.kill()

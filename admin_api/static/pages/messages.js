@@ -69,7 +69,7 @@ const FORMATS = [{
   options: [["auto", "as it is"], ["text", "text"], ["json", "JSON"], ["hex", "hex"], ["base64", "base64"]],
 }];
 const STATES = {
-  consumed: "✓ consumed", filtered: "– left out by its filter", notYet: "… not yet", offline: "○ not yet, nobody is connected", unknown: null,
+  consumed: "✓ consumed", filtered: "– left out by its filter", notYet: "… not yet", offline: "○ not yet, no consumer is connected", unknown: null,
 };
 const CONSUMED_BY = [
   { title: "Group", read: (row) => row.group, link: (row) => `#/groups/${encodeURIComponent(row.group)}` },

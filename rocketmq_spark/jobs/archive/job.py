@@ -9,6 +9,7 @@ repeat. A query without a checkpoint begins where the archive ends.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from rocketmq_spark.jobs.archive.manifest import (
 from rocketmq_spark.jobs.archive.store import CHECKPOINT, NO_BATCH, ArchiveStore, absolute
 from rocketmq_spark.jobs.progress import Progress, Silent
 from rocketmq_spark.jobs.words import bytes_words
+from rocketmq_spark.options import job_connection
 from rocketmq_spark.source.data_loss import RemovalDetector
 from rocketmq_spark.source.offsets import to_json
 from rocketmq_spark.source.options import Subscription, stream_options
@@ -100,7 +102,7 @@ def continued(source: Mapping[str, str], ends: Mapping[QueueName, int]) -> dict[
     """
     common = stream_options(source).common
     connection = common.connection
-    with Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s) as cluster:
+    with connection.cluster() as cluster:
         removals = RemovalDetector(cluster, common.fail_on_data_loss, common.group)
         found = bounds(cluster, _queues_with(cluster, common.subscription, ends, removals))
         offsets = resolve(cluster, common.start, found, common.missing, common.group)
@@ -261,7 +263,8 @@ def _query(
 
 def source_options(options: ArchiveOptions) -> dict[str, str]:
     """The options of the source."""
-    found = {"namesrv": options.namesrv, "includeHeaders": "true", "startingOffsets": options.starting}
+    found = job_connection(options.namesrv, os.environ)
+    found |= {"includeHeaders": "true", "startingOffsets": options.starting}
     found["failOnDataLoss"] = "false" if options.allow_data_loss else "true"
     if options.pattern is not None:
         found["subscribePattern"] = options.pattern

@@ -7,6 +7,7 @@ sink then drops what is stored already; other brokers may store a batch's messag
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketmq_spark import register
-from rocketmq_spark.client.cluster import Cluster, MessageQueue
+from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.client.pulling import QueueRange
 from rocketmq_spark.client.queue_offsets import bounds
 from rocketmq_spark.errors import JobError, TopicNotFoundError
@@ -35,7 +36,7 @@ from rocketmq_spark.jobs.replay.plan import (
 from rocketmq_spark.jobs.replay.rate_limit import BURST_S, Rate, shares
 from rocketmq_spark.jobs.replay.state import ReplayState, StateFile
 from rocketmq_spark.jobs.replay.task import SENT_QUEUE_SCHEMA, SENT_SCHEMA, ReplayTask, topic_reader
-from rocketmq_spark.options import ConnectionOptions
+from rocketmq_spark.options import job_connection
 from rocketmq_spark.schemas import FULL_SCHEMA
 from rocketmq_spark.sink.options import BATCH_BYTES, Delivery, parse_sink_options
 from rocketmq_spark.sink.planning import is_sequenced
@@ -170,7 +171,7 @@ def _begin(options: ReplayOptions) -> ReplayState:
 def _settled(options: ReplayOptions) -> str:
     """What `auto` means with the brokers that there are: asked once, so that every batch is sent alike."""
     connection = parse_sink_options(_sink_base(options), is_stream=False).connection
-    with connected(connection) as cluster:
+    with connection.cluster() as cluster:
         try:
             names = {queue.broker_name for queue in cluster.write_queues(options.to)}
         except TopicNotFoundError:
@@ -178,15 +179,11 @@ def _settled(options: ReplayOptions) -> str:
         return EXACTLY_ONCE if is_sequenced(cluster, Delivery.AUTO, sorted(names)) else AT_LEAST_ONCE
 
 
-def connected(connection: ConnectionOptions) -> Cluster:
-    return Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s)
-
-
 def _ranges(options: ReplayOptions) -> dict[QueueName, tuple[int, int]]:
     """The first and last offset within the time window, of each live queue with messages in it."""
     given = batch_options(_source_options(options))
     common = given.common
-    with connected(common.connection) as cluster:
+    with common.connection.cluster() as cluster:
         found = bounds(cluster, find_queues(cluster, common.subscription))
         start = resolve(cluster, common.start, found, common.missing, common.group)
         end = resolve(cluster, given.end, found, Missing.LATEST, common.group)
@@ -198,7 +195,7 @@ def _ranges(options: ReplayOptions) -> dict[QueueName, tuple[int, int]]:
 
 
 def _source_options(options: ReplayOptions) -> dict[str, str]:
-    found = {"namesrv": options.namesrv, **options.connection_options}
+    found = _connection(options)
     found |= {"subscribe": ",".join(options.topics), "includeHeaders": "true"}
     if options.start_ms is not None:
         found["startingTimestamp"] = str(max(0, options.start_ms - STORE_TIME_SKEW_MS))
@@ -228,7 +225,7 @@ def _live_sizes(
     """The mean size of a body in each range of a live queue, from some samples."""
     common = batch_options(_source_options(options)).common
     asked = [QueueRange(MessageQueue(*queue), first, last + 1) for queue, first, last in ranges]
-    with connected(common.connection) as cluster:
+    with common.connection.cluster() as cluster:
         found = message_bytes(cluster, asked, common.group, mean_body_bytes)
     return {QueueName(queue.topic, queue.broker_name, queue.queue_id): size for queue, size in found.items()}
 
@@ -289,7 +286,11 @@ def sink_options(options: ReplayOptions, state: ReplayState) -> dict[str, str]:
 
 
 def _sink_base(options: ReplayOptions) -> dict[str, str]:
-    return {"namesrv": options.namesrv, "topic": options.to, **options.connection_options}
+    return _connection(options) | {"topic": options.to}
+
+
+def _connection(options: ReplayOptions) -> dict[str, str]:
+    return {**job_connection(options.namesrv, os.environ), **options.connection_options}
 
 
 def request_bytes_at(rate: Rate) -> int | None:

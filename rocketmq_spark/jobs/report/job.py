@@ -4,6 +4,7 @@ letters.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -27,6 +28,7 @@ from rocketmq_spark.jobs.archive.store import ArchiveStore, absolute
 from rocketmq_spark.jobs.progress import Progress, Silent
 from rocketmq_spark.jobs.report import tables as figures
 from rocketmq_spark.jobs.report.page import moment, report_page
+from rocketmq_spark.options import CONNECTION_OPTIONS, OptionReader, job_connection
 
 LAG_SCHEMA: Final = pa.schema(
     [
@@ -228,10 +230,15 @@ class ReportFolder:
         return pa.concat_tables([old.cast(new.schema), new])
 
 
+def _cluster(options: ReportOptions) -> Cluster:
+    reader = OptionReader(job_connection(options.namesrv, os.environ), CONNECTION_OPTIONS, "a report")
+    return reader.connection().cluster()
+
+
 def _sample(options: ReportOptions, sleep: Callable[[float], None]) -> list[GroupLag]:
     found: list[GroupLag] = []
     end_s = time.monotonic() + options.lag_for_s
-    with Cluster(options.namesrv) as cluster:
+    with _cluster(options) as cluster:
         while True:
             now_ms = time.time_ns() // 1_000_000
             found += sample_lag(cluster, options.topics, options.groups, now_ms)
@@ -264,7 +271,7 @@ def _messages(spark: SparkSession, options: ReportOptions) -> DataFrame:
         return _within(_archived(spark, options.archive, options.topics), options)
     topics = options.topics
     if not topics:
-        with Cluster(options.namesrv) as cluster:
+        with _cluster(options) as cluster:
             topics = tuple(cluster.topics())
     return _within(_live(spark, options, topics), options)
 
@@ -272,7 +279,7 @@ def _messages(spark: SparkSession, options: ReportOptions) -> DataFrame:
 def _live(spark: SparkSession, options: ReportOptions, topics: tuple[str, ...]) -> DataFrame:
     if not topics:
         return spark.createDataFrame([], figures.READ_SCHEMA)
-    source = {"namesrv": options.namesrv, "subscribe": ",".join(topics)}
+    source = job_connection(options.namesrv, os.environ) | {"subscribe": ",".join(topics)}
     if options.start_ms is not None:
         source["startingTimestamp"] = str(max(0, options.start_ms - _TIME_SKEW_MS))
         source["startingOffsetsByTimestampStrategy"] = "latest"
@@ -312,7 +319,7 @@ def _dead_letters(spark: SparkSession, options: ReportOptions, seconds: int) -> 
         if options.groups:
             rows = rows.where(rows.topic.isin([f"{DLQ_PREFIX}{group}" for group in options.groups]))
     else:
-        with Cluster(options.namesrv) as cluster:
+        with _cluster(options) as cluster:
             topics = tuple(dead_letter_topics(cluster, options.groups))
         rows = _live(spark, options, topics)
     return figures.dead_letters(figures.slim(_within(rows, options)), seconds)

@@ -65,9 +65,15 @@ def _send(producer: Any, topic: str, sample: Sample) -> dict[str, Any]:
     }
 
 
+def _sign(client: Any, arguments: argparse.Namespace) -> None:
+    if arguments.access_key:
+        client.set_session_credentials(arguments.access_key, arguments.secret_key, "ALIYUN")
+
+
 def _start_producer(arguments: argparse.Namespace, orderly: bool) -> Any:
     producer = Producer(f"{arguments.group}-{'ordered' if orderly else 'plain'}", orderly=orderly)
     producer.set_name_server_address(arguments.namesrv)
+    _sign(producer, arguments)
     producer.start()
     return producer
 
@@ -163,6 +169,7 @@ def consume(arguments: argparse.Namespace) -> None:
     recorder = Recorder(arguments)
     consumer = PushConsumer(arguments.group, orderly=arguments.orderly)
     consumer.set_name_server_address(arguments.namesrv)
+    _sign(consumer, arguments)
     consumer.set_instance_name(f"{arguments.group}-{os.getpid()}")
     if arguments.threads:
         consumer.set_thread_count(arguments.threads)
@@ -183,6 +190,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="consume: as many as the library wants if 0")
     parser.add_argument("--stop", help="stream: the file that ends it")
     parser.add_argument("--expression", default="*")
+    parser.add_argument("--access-key", default="", help="sign as this user")
+    parser.add_argument("--secret-key", default="")
     parser.add_argument("--limit-s", type=float, default=60.0)
     parser.add_argument("--quiet-s", type=float, default=2.0)
     for name in ("--orderly", "--fail-first", "--commit"):

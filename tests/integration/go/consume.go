@@ -16,6 +16,7 @@ func consume(o options, out *report) {
 		consumer.WithNsResolver(primitive.NewPassthroughResolver([]string{o.namesrv})),
 		consumer.WithGroupName(o.group),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
+		consumer.WithCredentials(o.credentials()),
 	)
 	check(err)
 	var count, last atomic.Int64

@@ -8,13 +8,19 @@ import (
 	"os"
 	"sync"
 
+	"github.com/apache/rocketmq-client-go/v2/primitive"
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
 type options struct {
 	namesrv, topic, group, out, expression, end, stop string
+	accessKey, secretKey                              string
 	sync, oneway, batch, count                        int
 	quietMs, limitMs, timeoutMs, pauseMs, pollMs      int
+}
+
+func (o options) credentials() primitive.Credentials {
+	return primitive.Credentials{AccessKey: o.accessKey, SecretKey: o.secretKey}
 }
 
 // report is a file of JSON objects, one a line: what the test reads.
@@ -46,6 +52,8 @@ func parse(arguments []string) options {
 	flags.StringVar(&o.topic, "topic", "", "")
 	flags.StringVar(&o.group, "group", "", "")
 	flags.StringVar(&o.out, "out", "", "")
+	flags.StringVar(&o.accessKey, "access-key", "", "signs as this user")
+	flags.StringVar(&o.secretKey, "secret-key", "", "its password")
 	flags.StringVar(&o.end, "end", "", "")
 	flags.StringVar(&o.stop, "stop", "", "")
 	flags.IntVar(&o.timeoutMs, "timeout-ms", 10000, "")

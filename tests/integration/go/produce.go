@@ -15,6 +15,7 @@ func produce(o options, out *report) {
 		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{o.namesrv})),
 		producer.WithGroupName(o.group),
 		producer.WithRetry(2),
+		producer.WithCredentials(o.credentials()),
 	)
 	check(err)
 	check(client.Start())

@@ -14,7 +14,7 @@ OWN = {"X-LedgerMQ-Request": "1"}
 
 
 @asynccontextmanager
-async def asking(brokers: FakeBrokers, **limits: int) -> AsyncIterator[AsyncClient]:
+async def asking(brokers: FakeBrokers, **limits: Any) -> AsyncIterator[AsyncClient]:
     """A client without a token, on the loopback address; nothing is cached unless told."""
     settings = Settings(namesrv=NAMESRV, **{"cache_ms": 0, "brokers_cache_ms": 0, **limits})
     async with asking_app(create_app(settings, brokers)) as client:

@@ -26,7 +26,7 @@ def writable_cluster() -> FakeCluster:
 
 
 @asynccontextmanager
-async def browsing(cluster: FakeCluster, **limits: int) -> AsyncIterator[tuple[AsyncClient, FastAPI]]:
+async def browsing(cluster: FakeCluster, **limits: Any) -> AsyncIterator[tuple[AsyncClient, FastAPI]]:
     settings = Settings(namesrv=NAMESRV_ADDRESS, **{"cache_ms": 0, "watch_interval_ms": 1, **limits})
     app = create_app(settings, cluster)
     transport = ASGITransport(app, raise_app_exceptions=False)

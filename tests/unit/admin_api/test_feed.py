@@ -83,7 +83,7 @@ def parsed(event: bytes) -> tuple[str, dict[str, Any]]:
     return name.removeprefix("event: "), json.loads(data.removeprefix("data: "))
 
 
-def feed_over(read: CountingRead, **limits: int) -> Feed:
+def feed_over(read: CountingRead, **limits: Any) -> Feed:
     return Feed(read, Settings(namesrv="h:1", **limits))
 
 

@@ -1,6 +1,7 @@
 """Bounds of the asks, and a broker that hangs."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def two_brokers() -> FakeBrokers:
     return FakeBrokers(FakeBroker("broker-a", A), FakeBroker("broker-b", B))
 
 
-def gateway_of(brokers: FakeBrokers, clock: Clock | None = None, **limits: int) -> Gateway:
+def gateway_of(brokers: FakeBrokers, clock: Clock | None = None, **limits: Any) -> Gateway:
     return Gateway(brokers, Settings(namesrv=NAMESRV, **limits), clock or Clock())
 
 

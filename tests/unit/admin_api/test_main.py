@@ -58,9 +58,11 @@ def test_a_stop_is_no_failure(number: signal.Signals) -> None:
         (["--tls-cert", "none.pem"], 1, "none.pem cannot be used for HTTPS: No such file or directory"),
         (["--tls-cert", "odd.pem", "--tls-key", "odd.pem"], 1, "odd.pem odd.pem cannot be used for HTTPS: "),
         (["--tls-key", "odd.pem"], 2, "give --tls-cert, too"),
+        (["--broker-tls-ca", "odd.pem"], 1, "odd.pem has no certificates as PEM"),
+        (["--broker-tls", "--broker-tls-key", "odd.pem"], 1, "a key for TLS is of no use"),
     ],
 )
-def test_files_of_no_use_for_https_are_said(tmp_path: Path, options: list[str], code: int, said: str) -> None:
+def test_files_of_no_use_for_tls_are_said(tmp_path: Path, options: list[str], code: int, said: str) -> None:
     (tmp_path / "odd.pem").write_text("no certificate")
     command = [sys.executable, "-m", "admin_api", "--namesrv", "127.0.0.1:1", "--port", "0", *options]
     ended = subprocess.run(

@@ -1,5 +1,7 @@
 """Who is asked, how often, and what an unusable answer becomes."""
 
+from typing import Any
+
 import pytest
 
 from admin_api.cluster.reader import ClusterReader
@@ -23,7 +25,7 @@ def three_nodes() -> FakeCluster:
     return cluster
 
 
-def reader_of(cluster: FakeCluster, **limits: int) -> ClusterReader:
+def reader_of(cluster: FakeCluster, **limits: Any) -> ClusterReader:
     settings = Settings(namesrv=NAMESRV_ADDRESS, **limits)
     return ClusterReader(Gateway(cluster, settings), settings, lambda: 1000)
 

@@ -226,7 +226,7 @@ async def test_runtime_info_tells_how_long_puts_and_reads_took_and_what_they_fou
 async def test_what_is_not_supported_is_refused_with_a_reason(operator: Operator) -> None:
     served = operator.parts.router.codes
     operator.parts.add(Feature(handlers=admin.unsupported_handlers(served)))
-    for code in (RequestCode.AUTH_LIST_ACL, RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC):
+    for code in (RequestCode.SWITCH_TIMER_ENGINE, RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC):
         answer = await operator.ask(code)
         assert (answer.code, answer.remark) == (3, admin.REASONS[code])
     assert (await operator.ask(RequestCode.GET_BROKER_CONFIG)).code == 0, "what is served stays so"

@@ -6,8 +6,13 @@ import pytest
 
 from broker.config import KNOWN_KEYS, BrokerConfig, ConfigError, Peer, config_from, load_config
 from broker.store.message_log import engine_config
+from remoting.client.tls import ClientTls
 
 PEERS = "n0-127.0.0.1:40911;n1-127.0.0.1:40912;n2-127.0.0.1:40913"
+FAR_PEERS = "n0-10.0.0.1:40911;n1-10.0.0.2:40911"
+FILES = ["replicationTlsCertPath=n0.pem", "replicationTlsKeyPath=n0.key", "replicationTlsCaPath=ca.pem"]
+UNSET = {"preferredLeaderId", *(file.partition("=")[0] for file in FILES)}
+UNSET |= {"tlsMode", "tlsCertPath", "tlsKeyPath", "tlsTrustCertPath"}
 
 
 def test_defaults_are_a_group_of_one_on_loopback() -> None:
@@ -60,6 +65,10 @@ def test_python_field_names_are_no_keys() -> None:
         ("electionTimeoutMinMs", 2000, "above electionTimeoutMaxMs"),
         ("heartbeatIntervalMs", 800, "at least twice"),
         ("mappedFileSizeCommitLog", 4096, "mappedFileSizeCommitLog"),
+        ("tlsMode", "sometimes", "tlsMode"),
+        ("tlsMode", "enforcing", "tlsCertPath.*mode enforcing needs a certificate"),
+        ("tlsKeyPath", "k.pem", "without its certificate"),
+        ("tlsClientAuth", "require", "tlsTrustCertPath.*needs the authorities"),
     ],
 )
 def test_a_bad_value_is_refused_with_its_key(key: str, value: object, why: str) -> None:
@@ -91,9 +100,49 @@ def test_several_name_servers() -> None:
 
 def test_the_properties_text_shows_every_key_by_its_name() -> None:
     shown = BrokerConfig().to_properties()
-    assert set(shown) == set(KNOWN_KEYS) - {"preferredLeaderId"}
+    assert set(shown) == set(KNOWN_KEYS) - UNSET
     assert shown["autoCreateTopicEnable"] == "true"
     assert shown["listenPort"] == "10911"
+
+
+@pytest.mark.parametrize(
+    ("keys", "address"),
+    [
+        ([f"dLegerPeers={FAR_PEERS}"], "10.0.0.2 in dLegerPeers"),
+        (["replicationBindAddress=0.0.0.0"], "0.0.0.0 for replication"),
+        (["replicationBindAddress=broker.example"], "broker.example for replication"),
+        ([f"dLegerPeers={PEERS}", "replicationBindAddress=::"], ":: for replication"),
+    ],
+)
+def test_replication_beyond_this_machine_needs_certificates(keys: list[str], address: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{address} is beyond this machine.*ledgermq cluster init"):
+        load_config(None, keys)
+    assert load_config(None, [*keys, *FILES]).replication_tls is not None
+    load_config(None, [*keys, "enableDLegerCommitLog=false"])
+
+
+@pytest.mark.parametrize(
+    ("keys", "host"),
+    [
+        ([], "127.0.0.1"),
+        (["bindAddress=127.0.0.7"], "127.0.0.7"),
+        (["bindAddress=0.0.0.0"], "127.0.0.1"),
+        (["bindAddress=0.0.0.0", f"dLegerPeers={PEERS}"], "127.0.0.1"),
+        (["bindAddress=0.0.0.0", *FILES], "0.0.0.0"),
+        (["bindAddress=0.0.0.0", f"dLegerPeers={FAR_PEERS}", *FILES], "0.0.0.0"),
+        (["bindAddress=0.0.0.0", "replicationBindAddress=10.0.0.1", *FILES], "10.0.0.1"),
+        (["replicationBindAddress=localhost"], "localhost"),
+        (["replicationBindAddress=[::1]"], "[::1]"),
+    ],
+)
+def test_where_replication_listens(keys: list[str], host: str) -> None:
+    assert load_config(None, keys).replication_host == host
+
+
+def test_the_files_for_replication_are_needed_together() -> None:
+    for left_out in FILES:
+        with pytest.raises(ConfigError, match="all three are needed, or none"):
+            load_config(None, [file for file in FILES if file is not left_out])
 
 
 def test_delay_levels_are_in_milliseconds() -> None:
@@ -114,3 +163,20 @@ def test_the_quota_of_a_member_far_behind_is_a_setting() -> None:
     assert engine_config(load_config(None, [])).throttle_bytes_per_s is None
     fixed = engine_config(load_config(None, ["peerPushQuota=20971520", "peerPushThrottlePoint=1000"]))
     assert (fixed.throttle_bytes_per_s, fixed.throttle_lag_bytes) == (20 << 20, 1000)
+
+
+def test_tls_follows_from_the_certificate() -> None:
+    assert load_config(None).server_tls.mode_in_force == "disabled"
+    assert load_config(None, ["tlsCertPath=c.pem"]).server_tls.mode_in_force == "permissive"
+    assert load_config(None, ["tlsCertPath=c.pem", "tlsMode=disabled"]).server_tls.mode_in_force == "disabled"
+    assert load_config(None, ["tlsCertPath=", "tlsMode="]).server_tls.certificate is None
+
+
+def test_nodes_of_a_group_that_enforces_tls_speak_it_themselves() -> None:
+    enforcing = ["tlsCertPath=c.pem", "tlsMode=enforcing"]
+    assert load_config(None, enforcing).client_tls is None
+    enforcing.append("dLegerPeers=n0-127.0.0.1:1;n1-127.0.0.1:2")
+    with pytest.raises(ConfigError, match="tlsEnable = true"):
+        load_config(None, enforcing)
+    given = load_config(None, [*enforcing, "tlsEnable=true", "tlsTrustCertPath=ca.pem"]).client_tls
+    assert given == ClientTls(Path("ca.pem"), Path("c.pem"), None, checks_host_name=True)

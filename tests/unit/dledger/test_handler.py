@@ -1,5 +1,6 @@
 """dledger.core.handler: what a follower takes, refuses and promises."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,12 +25,12 @@ TERM = 5
 
 
 class EndlessRoom:
-    """The host's log, as far as a handler looks at it."""
+    """The host's log, as far as a handler looks at it: four entries of ten bytes each."""
 
-    end_position = 0
+    end_position = 40
 
     def position_of(self, index: int) -> int:
-        raise NotImplementedError
+        return 10 * index
 
     def read_range(self, first_index: int, last_index: int, bytes_max: int) -> EntryRange:
         raise NotImplementedError
@@ -212,7 +213,15 @@ def test_what_was_verified_holds_while_the_term_lasts() -> None:
 def truncate(
     index: int, prev_term: int, is_reset: bool = False, end: tuple[int, int] = (3, 3)
 ) -> TruncateRequest:
-    return TruncateRequest(TERM, -1, index, prev_term, 999, is_reset, *end)
+    """A reset is of a leader that committed all that its retention removed."""
+    commit_index = index - 1 if is_reset else -1
+    return TruncateRequest(TERM, commit_index, index, prev_term, 999, is_reset, *end)
+
+
+def compared(follower: "Follower") -> "Follower":
+    """It has answered that its log does not have the leader's entry."""
+    follower.push(CompareRequest(TERM, -1, 9, 4))
+    return follower
 
 
 def test_truncate() -> None:
@@ -229,7 +238,7 @@ def test_truncate_at_the_end_drops_nothing() -> None:
 
 
 def test_reset() -> None:
-    follower = Follower(1, 1, 3, 3)
+    follower = compared(Follower(1, 1, 3, 3))
     output = follower.push(truncate(9, 4, is_reset=True))
     assert (output.log_ops, output.events) == ((Reset(9, 999),), (LogReset(9, 0, 3),))
     assert (follower.log.begin_index, follower.log.end_index, follower.log.last_term) == (9, 8, 4)
@@ -244,7 +253,7 @@ def test_truncate_meant_for_another_log_is_not_obeyed(end: tuple[int, int]) -> N
 
 
 def test_reset_to_an_entry_newer_than_its_leader_is_not_obeyed() -> None:
-    output = Follower(1, 1, 3, 3).push(truncate(9, TERM + 1, is_reset=True))
+    output = compared(Follower(1, 1, 3, 3)).push(truncate(9, TERM + 1, is_reset=True))
     assert (output.log_ops, codes(output)) == ((), [ResponseCode.INCONSISTENT_STATE])
 
 
@@ -255,9 +264,36 @@ def test_truncate_beyond_the_end_is_not_obeyed() -> None:
 
 @pytest.mark.parametrize(("index", "is_reset"), [(2, False), (1, False), (0, True)])
 def test_truncate_of_committed_entries_is_refused(index: int, is_reset: bool) -> None:
-    output = Follower(1, 1, 3, 3, commit_index=2).push(truncate(index, 1, is_reset))
+    output = compared(Follower(1, 1, 3, 3, commit_index=2)).push(truncate(index, 1, is_reset))
     assert (output.log_ops, codes(output)) == ((), [ResponseCode.ILLEGAL_MEMBER_STATE])
     assert output.events == (TruncationRefused("n0", index, 2),)
+
+
+def test_reset_without_a_comparison_is_not_obeyed() -> None:
+    output = Follower(1, 1, 3, 3).push(truncate(9, 4, is_reset=True))
+    assert (output.log_ops, codes(output)) == ((), [ResponseCode.INCONSISTENT_STATE])
+
+
+def test_a_comparison_of_an_earlier_term_allows_no_reset() -> None:
+    follower = compared(Follower(1, 1, 3, 3))
+    follower.handler.follow(TERM + 1, -1)
+    output = follower.push(truncate(9, 4, is_reset=True))
+    assert (output.log_ops, codes(output)) == ((), [ResponseCode.INCONSISTENT_STATE])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"commit_index": 7}, id="its leader removed what it had not committed"),
+        pytest.param({"prev_term": 2}, id="the term falls"),
+        pytest.param({"position": 3}, id="before what is committed here"),
+    ],
+)
+def test_reset_that_no_sound_leader_asks_for_is_refused(change: dict[str, int]) -> None:
+    follower = compared(Follower(1, 1, 3, 3, commit_index=3))
+    output = follower.push(replace(truncate(9, 4, is_reset=True), **change))  # type: ignore[arg-type]
+    assert (output.log_ops, codes(output)) == ((), [ResponseCode.ILLEGAL_MEMBER_STATE])
+    assert output.events == (TruncationRefused("n0", 9, 3),)
 
 
 def test_push_whose_bytes_stand_elsewhere_is_refused() -> None:

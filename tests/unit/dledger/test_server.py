@@ -13,6 +13,7 @@ import pytest
 from dledger.core.config import Config
 from dledger.core.events import ElectionStarted
 from dledger.core.types import ResponseCode, Role
+from dledger.credentials import MemberCredentials
 from dledger.durable_state import HardStateFile
 from dledger.server import DLedgerServer
 from dledger.writer import Durability
@@ -58,9 +59,14 @@ def free_ports(count: int) -> list[int]:
 
 
 def make_member(
-    node_id: str, addresses: dict[str, tuple[str, int]], folder: Path, store: MemoryLog
+    node_id: str,
+    addresses: dict[str, tuple[str, int]],
+    folder: Path,
+    store: MemoryLog | None = None,
+    credentials: MemberCredentials | None = None,
 ) -> Member:
     folder.mkdir(exist_ok=True)
+    store = store or MemoryLog()
     server = DLedgerServer(
         Config(group="g", self_id=node_id, peers=tuple(sorted(addresses))),
         listen=addresses[node_id],
@@ -70,6 +76,7 @@ def make_member(
         term_start_body=lambda term: b"term %d" % term,
         durability=Durability.PERSISTED,
         client_address=f"client-of-{node_id}",
+        credentials=credentials,
     )
     witness = Witness()
     server.set_observer(witness)

@@ -28,7 +28,7 @@ def test_everything_of_the_wheel_is_in_the_build_context() -> None:
 
 def test_each_volume_of_the_cluster_is_declared() -> None:
     text = (DOCKER / "compose.yaml").read_text(encoding="utf-8")
-    used = set(re.findall(r"(?:- |\[\")(\w+):/", text))
+    used = set(re.findall(r"(?:- |[\[ ]\")(\w+):/", text))
     _, _, declared = text.partition("\nvolumes:\n")
     assert used == set(re.findall(r"^  (\w+):", declared, re.M))
     assert {"n0", "n1", "n2", "admin"} <= used

@@ -187,7 +187,7 @@ class FullBrokers(FakeBrokers):
 
 def test_a_failure_of_several_keys_is_told_once(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = FullBrokers(FakeBroker("broker-a", "127.0.0.1:10911"))
-    monkeypatch.setattr("admin_api.services.RemotingClient", lambda **_: brokers)
+    monkeypatch.setattr("admin_api.services.client_from", lambda *_: brokers)
     settings = ("fileReservedTime=1", "deleteWhen=05")
     ran = run("config", "set", "127.0.0.1:10911", *settings, "--yes", "--namesrv", NAMESRV)
     assert (ran.code, ran.err.count("the disk is full")) == (1, 1), ran.err

@@ -7,8 +7,12 @@ import pytest
 
 from broker.config import load_config
 from ledgermq.errors import UserError
+from ledgermq.local.cluster import _write_files
 from ledgermq.local.node_files import read_settings, write_node_files
 from ledgermq.local.plan import ClusterPlan
+from ledgermq.local.processes import admin_command, namesrv_command
+from remoting.client.tls import ClientTls
+from remoting.tls import server_tls
 
 
 def test_write_node_files_each_is_what_the_broker_reads(tmp_path: Path) -> None:
@@ -50,6 +54,7 @@ def test_read_settings_overrides_win_over_the_file(tmp_path: Path) -> None:
         ("maxMessageSize", "not of the form KEY=VALUE"),
         ("listenPort=1", "listenPort cannot be set for a local cluster: use --broker-port"),
         ("dLegerSelfId=n0", "each node has its own"),
+        ("tlsMode=enforcing", "use --tls"),
     ],
 )
 def test_read_settings_what_cannot_be_set_is_refused(override: str, words: str) -> None:
@@ -74,3 +79,28 @@ def test_full_disk_takes_no_messages_of_a_local_cluster_unless_that_is_said(tmp_
     assert not load_config(tmp_path / "plain/n0/broker.toml").clean_forcibly_enable
     write_node_files(ClusterPlan(tmp_path / "said", settings={"cleanFileForciblyEnable": "true"}))
     assert load_config(tmp_path / "said/n0/broker.toml").clean_forcibly_enable
+
+
+def test_a_cluster_with_tls_has_certificates_that_all_its_processes_use(tmp_path: Path) -> None:
+    plan = ClusterPlan(tmp_path, settings={"tlsMode": "enforcing"}, has_replication_tls=False)
+    _write_files(plan)
+    folder = tmp_path / "certificates"
+    names = ("ca", "namesrv", "n0", "n1", "n2")
+    assert {path.name for path in folder.iterdir()} == {
+        f"{n}.{kind}" for n in names for kind in ("pem", "key")
+    }
+    config = load_config(tmp_path / "n1" / "broker.toml")
+    assert config.client_tls == ClientTls(folder / "ca.pem", folder / "n1.pem", folder / "n1.key")
+    assert config.replication_tls is None
+    assert server_tls(config.server_tls) is not None
+    options = " ".join(namesrv_command(plan).argv)
+    assert f"--tls-mode enforcing --tls-cert {folder}/namesrv.pem --tls-key {folder}/namesrv.key" in options
+    assert f"--broker-tls-ca {folder}/ca.pem" in " ".join(admin_command(plan).argv)
+
+
+def test_a_cluster_without_tls_for_clients_has_none(tmp_path: Path) -> None:
+    plan = ClusterPlan(tmp_path, settings={"tlsMode": "disabled"})
+    _write_files(plan)
+    assert not (tmp_path / "certificates" / "namesrv.pem").exists()
+    assert load_config(tmp_path / "n1" / "broker.toml").client_tls is None
+    assert "-tls" not in " ".join((*namesrv_command(plan).argv, *admin_command(plan).argv))

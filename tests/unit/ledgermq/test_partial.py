@@ -48,7 +48,7 @@ def test_a_look_of_watch_without_one_of_its_parts_is_exit_code_3(
     run: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     brokers = TwoBrokers(FakeBroker("broker-a", "127.0.0.1:10911", is_stock=True))
-    monkeypatch.setattr("admin_api.services.RemotingClient", lambda **_: brokers)
+    monkeypatch.setattr("admin_api.services.client_from", lambda *_: brokers)
     ran = run("watch", "--json", "--namesrv", NAMESRV)
     assert (ran.code, ran.json["isPartial"], "groups" in ran.json) == (3, True, False)
 
@@ -69,7 +69,7 @@ def test_a_broker_that_gives_no_answer_is_exit_code_3(
         broker.add_topic("orders")
     brokers = TwoBrokers(first, second)
     getattr(brokers, how).add(second.address)
-    monkeypatch.setattr("admin_api.services.RemotingClient", lambda **_: brokers)
+    monkeypatch.setattr("admin_api.services.client_from", lambda *_: brokers)
     ran = run("topic", "edit", "orders", "--queues", "6", "--namesrv", NAMESRV)
     assert (ran.code, first.topics["orders"]["writeQueueNums"]) == (3, 6)
     assert f"not done: {second.address}: left out" in ran.err

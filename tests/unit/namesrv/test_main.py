@@ -10,6 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from remoting.client.blocking import Connection
+from remoting.client.tls import ClientTls
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingClosedError
+from tests.support.certificates import TlsPlace
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -51,3 +57,35 @@ def test_process_with_a_damaged_kv_file_says_so(tmp_path: Path) -> None:
         _, text = process.communicate(timeout=10)
     assert process.returncode == 1
     assert "kv.json" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--tls-cert", "none.pem"), "none.pem cannot be read"),
+        (("--tls-mode", "enforcing"), "mode enforcing needs a certificate"),
+        (("--tls-client-auth", "require"), "needs the authorities"),
+    ],
+)
+def test_tls_that_cannot_be_used_is_said(options: tuple[str, ...], said: str) -> None:
+    with _start("--port", "0", *options) as process:
+        _, error = process.communicate(timeout=10)
+    assert (process.returncode, said in error, "Traceback" in error) == (1, True, False), error
+
+
+def test_process_speaks_tls(tmp_path: Path) -> None:
+    place = TlsPlace(tmp_path)
+    files = ("--tls-cert", str(tmp_path / "server.pem"), "--tls-key", str(tmp_path / "server.key"))
+    tls = ClientTls(tmp_path / "ca.pem").credentials()
+    with _start("--port", "0", "--tls-mode", "enforcing", *files) as process:
+        assert process.stderr is not None
+        port = process.stderr.readline().rpartition(":")[2].strip()
+        for host in ("first.example", "second.example"):
+            place.add("server", host)
+            with Connection(f"127.0.0.1:{port}", 5.0, tls) as connection:
+                assert connection.invoke(RemotingCommand(106)).code == 0
+        with Connection(f"127.0.0.1:{port}", 5.0) as plain, pytest.raises(RemotingClosedError):
+            plain.invoke(RemotingCommand(106))
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=10)
+    assert process.returncode == 0

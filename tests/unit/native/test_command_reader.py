@@ -93,6 +93,13 @@ def test_sends_of_stock_clients_are_read_whole(ext: dict[str, object], code: int
     assert command.header.born_timestamp_ms == 1_700_000_000_000
 
 
+def test_a_signed_send_keeps_all_its_fields() -> None:
+    """Its signature is checked over them, those without a name in the header too."""
+    (command,) = check([json_frame(json_send(JAVA | {"AccessKey": "alice", "SecurityToken": "x"}))])
+    assert not isinstance(command, SendRequest)
+    assert command.ext_fields["SecurityToken"] == "x"
+
+
 @given(st.lists(frames(), min_size=1, max_size=3))
 def test_kindred_sends(made: list[bytes]) -> None:
     check([b"".join(made)])

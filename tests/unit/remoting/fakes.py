@@ -7,6 +7,7 @@ from remoting.command import FrameDecoder, RemotingCommand, decode_command
 from remoting.connection import Connection
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.router import Arrived
+from remoting.tls import TlsLayer
 
 
 class FakeTransport(asyncio.Transport):
@@ -74,12 +75,14 @@ class FakeOwner:
 
 
 def connect(
-    limits: RemotingLimits = DEFAULT_LIMITS, transport: FakeTransport | None = None
+    limits: RemotingLimits = DEFAULT_LIMITS,
+    transport: FakeTransport | None = None,
+    tls: TlsLayer | None = None,
 ) -> tuple[Connection, FakeTransport, FakeOwner]:
     """An open connection; needs a running loop."""
     owner = FakeOwner()
     transport = transport or FakeTransport()
-    connection = Connection(owner, 1, limits)
+    connection = Connection(owner, 1, limits, tls=tls)
     connection.connection_made(transport)
     return connection, transport, owner
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
+from remoting.client.tls import ClientTls
 from rocketmq_spark.errors import OptionError, RequestRefusedError
-from rocketmq_spark.options import ConnectionOptions, OptionReader, parse_duration_ms
+from rocketmq_spark.options import (
+    TLS_OPTIONS,
+    ConnectionOptions,
+    OptionReader,
+    job_connection,
+    parse_duration_ms,
+)
 
-KNOWN = ("namesrv", "requestTimeout", "retryTimeout", "count", "flag", "kind", "text")
+KNOWN = ("namesrv", "requestTimeout", "retryTimeout", "count", "flag", "kind", "text", *TLS_OPTIONS)
 
 
 def reader(**options: str) -> OptionReader:
@@ -54,6 +62,27 @@ def test_connection() -> None:
     assert given.connection() == ConnectionOptions("a:1;b:2", 2.0, 60.0)
     with pytest.raises(OptionError, match="the test needs the option namesrv"):
         reader().connection()
+
+
+def test_tls_of_a_connection() -> None:
+    assert reader(namesrv="a:1").connection().tls is None
+    assert reader(namesrv="a:1", tls="true").connection().tls == ClientTls()
+    files = {"tlsAuthorities": "ca.pem", "tlsCertificate": "c.pem", "tlsKey": "c.key"}
+    given = reader(namesrv="a:1", tlsCheckHostName="false", **files).connection()
+    assert given.tls == ClientTls(Path("ca.pem"), Path("c.pem"), Path("c.key"), checks_host_name=False)
+    assert pickle.loads(pickle.dumps(given)) == given
+    assert reader(namesrv="a:1", tls="false", **files).connection().tls is None
+    with pytest.raises(OptionError, match=r"ca\.pem cannot be read"):
+        reader(namesrv="a:1", tlsAuthorities="none/ca.pem").connection().cluster()
+
+
+def test_a_job_takes_tls_from_its_environment() -> None:
+    assert job_connection("a:1", {}) == {"namesrv": "a:1"}
+    environment = {"LEDGERMQ_TLS_AUTHORITIES": "/ca.pem", "LEDGERMQ_TLS_CHECK_HOST_NAME": "false"}
+    given = reader(**job_connection("a:1", environment)).connection()
+    assert given.tls == ClientTls(Path("/ca.pem"), checks_host_name=False)
+    with pytest.raises(OptionError, match="LEDGERMQ_TLS is"):
+        job_connection("a:1", {"LEDGERMQ_TLS": "1"})
 
 
 def test_every_unknown_option_is_named() -> None:

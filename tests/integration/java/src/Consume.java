@@ -5,6 +5,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -28,7 +29,8 @@ final class Consume {
             runLite();
             return;
         }
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group", null));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+                options.text("group", null), options.hook(), new AllocateMessageQueueAveragely());
         options.connect(consumer);
         consumer.setMaxReconsumeTimes(options.number("max_reconsume_times", -1));
         // The first heartbeat makes the group's retry topic: its route is looked for anew, by default after 30 s.

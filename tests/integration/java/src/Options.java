@@ -1,6 +1,7 @@
 import java.util.HashMap;
 import java.util.Map;
 import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /** Command line of the form NAME=VALUE. */
 final class Options {
@@ -34,6 +35,18 @@ final class Options {
 
     boolean isSet(String name) {
         return Boolean.parseBoolean(text(name, "false"));
+    }
+
+    /** Signs requests as the user that is given; null: there is none. RocketMQ 4 and 5 have the class in different jars. */
+    RPCHook hook() throws ReflectiveOperationException {
+        if (!isGiven("access_key")) {
+            return null;
+        }
+        String place = "org.apache.rocketmq.acl.common.";
+        Class<?> credentials = Class.forName(place + "SessionCredentials");
+        Object user = credentials.getConstructor(String.class, String.class)
+                .newInstance(text("access_key", null), text("secret_key", null));
+        return (RPCHook) Class.forName(place + "AclClientRPCHook").getConstructor(credentials).newInstance(user);
     }
 
     /** Names the name server to a client whose start is not what is tested. */

@@ -17,10 +17,10 @@ final class Produce {
     private final String topic;
     private final DefaultMQProducer producer;
 
-    Produce(Options options) {
+    Produce(Options options) throws ReflectiveOperationException {
         this.options = options;
         topic = options.text("topic", null);
-        producer = new DefaultMQProducer(options.text("group", null));
+        producer = new DefaultMQProducer(options.text("group", null), options.hook());
         options.connect(producer);
         producer.setSendMsgTimeout(10_000); // on a busy machine the first send alone can take the usual three seconds
     }

@@ -14,7 +14,7 @@ final class Stream {
     void run() throws Exception {
         String topic = options.text("topic", null);
         Path stop = Path.of(options.text("stop", null));
-        DefaultMQProducer producer = new DefaultMQProducer(options.text("group", null));
+        DefaultMQProducer producer = new DefaultMQProducer(options.text("group", null), options.hook());
         producer.setNamesrvAddr(options.text("namesrv", null));
         producer.setPollNameServerInterval(options.number("poll_ms", 1000));
         producer.setSendMsgTimeout(1000);

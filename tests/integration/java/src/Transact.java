@@ -38,7 +38,7 @@ final class Transact implements TransactionListener {
     }
 
     private void run() throws Exception {
-        TransactionMQProducer producer = new TransactionMQProducer(options.text("group", null));
+        TransactionMQProducer producer = new TransactionMQProducer(options.text("group", null), options.hook());
         producer.setNamesrvAddr(options.text("namesrv", null));
         producer.setPollNameServerInterval(options.number("poll_ms", 1000));
         producer.setHeartbeatBrokerInterval(options.number("poll_ms", 1000));

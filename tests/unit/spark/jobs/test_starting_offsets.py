@@ -8,9 +8,9 @@ import pytest
 
 from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.errors import DataLossError
-from rocketmq_spark.jobs.archive import job as starting_offsets
 from rocketmq_spark.jobs.archive.job import continued
 from rocketmq_spark.jobs.archive.manifest import QueueName
+from rocketmq_spark.options import ConnectionOptions
 from tests.unit.spark.source.conftest import Clock, fake_clock
 from tests.unit.spark.source.fake_topics import FakeCluster, Topics
 from tests.unit.spark.source.planned import DEADLINE_S, A, B, filled
@@ -27,7 +27,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture(autouse=True)
 def topics(monkeypatch: pytest.MonkeyPatch) -> Topics:
     made = filled(A, B)
-    monkeypatch.setattr(starting_offsets, "Cluster", lambda *_: FakeCluster(made, DEADLINE_S))
+    monkeypatch.setattr(ConnectionOptions, "cluster", lambda _: FakeCluster(made, DEADLINE_S))
     return made
 
 

@@ -1,0 +1,205 @@
+"""Access control: who signed a request, and whether that user may send it. Asked for each request before any
+handler, by `Router.guard`; while it is off, the router has no guard.
+
+Every request's signature is checked; the decision about (user, address, access) is kept until users or rights
+change. The super users of the configuration are always there, so that the first users can be made
+and no change of the others locks the operators out.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.config import BrokerConfig
+from broker.leadership import CLIENT_USER, MARK
+from broker.security.decisions import Access, refusal
+from broker.security.passwords import PasswordCipher
+from broker.security.required_access import UnreadableRequestError, required_access
+from broker.state.access import AccessList, UserStatus, UserType
+from broker.state.state import ReplicatedState
+from broker.state.tables import AccessTable
+from remoting.acl import ACCESS_KEY, is_signed_with
+from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand
+from remoting.connection import Connection
+from remoting.errors import RequestError
+from remoting.router import Router
+
+DECISIONS_MAX: Final = 50_000
+_NO_RIGHTS: Final = "Authorization failed. Please verify your access rights and try again."
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a node knows of a user when a request comes. `secret` is None when this node cannot decrypt it."""
+
+    name: str
+    secret: bytes | None = field(repr=False)
+    is_super: bool
+    is_enabled: bool
+    rights: AccessList | None
+
+
+class Accounts:
+    """The users of the log, over those of the configuration. One that is in both is as the log has it."""
+
+    def __init__(self, config: BrokerConfig, state: ReplicatedState, cipher: PasswordCipher | None) -> None:
+        self._state = state
+        self._cipher = cipher
+        configured = (config.init_user, config.inner_account)
+        self.configured: Mapping[str, str] = dict(filter(None, configured))
+        """Super users of the configuration: name and password."""
+        self._known: dict[str, Account | None] = {}
+        self._version = -1
+
+    @property
+    def table(self) -> AccessTable:
+        return self._state.access
+
+    def get(self, name: str) -> Account | None:
+        """The user of that name."""
+        if self._version != self.table.version:
+            self._version = self.table.version
+            self._known.clear()
+        if name in self._known:
+            return self._known[name]
+        account = self._make(name)
+        if account is not None:  # unknown names are not kept: clients choose them
+            self._known[name] = account
+        return account
+
+    def _make(self, name: str) -> Account | None:
+        user, rights = self.table.users.get(name), self.table.rights.get(name)
+        if user is None:
+            password = self.configured.get(name)
+            return None if password is None else Account(name, password.encode(), True, True, rights)
+        secret = None if self._cipher is None else self._cipher.decrypt(name, user.password)
+        if secret is None:
+            logger.error("the password of user %s cannot be decrypted: authKeyPath has another key", name)
+        is_enabled = user.status is UserStatus.ENABLE
+        return Account(name, secret, user.type is UserType.SUPER, is_enabled, rights)
+
+    def has_super_user(self) -> bool:
+        """Whether the cluster could be administered if access control were on."""
+        names = {*self.configured, *self.table.users}
+        accounts = filter(None, map(self.get, names))
+        return any(each.is_super and each.is_enabled and each.secret is not None for each in accounts)
+
+
+def check_switch_on(config: BrokerConfig, accounts: Accounts, wanted: BrokerConfig) -> str | None:
+    """Why access control cannot be switched on as wanted; None: it can, or it is on already."""
+    if not wanted.checks_signatures or config.checks_signatures:
+        return None
+    if not config.auth_key_path:
+        return "access control needs authKeyPath in the configuration file of each node"
+    if not accounts.has_super_user():
+        return "there is no enabled super user to switch access control off again: create one first"
+    return None
+
+
+class AccessControl:
+    """The router's guard, while access control is on."""
+
+    def __init__(
+        self, config: BrokerConfig, state: ReplicatedState, accounts: Accounts, router: Router
+    ) -> None:
+        self._config = config
+        self._state = state
+        self._accounts = accounts
+        self._router = router
+        self._unsigned: frozenset[int] = frozenset()
+        self._unasked: frozenset[int] = frozenset()
+        self._decisions: dict[tuple[str, str, Access], str | None] = {}
+        self._version = -1
+        self._is_on = False
+        state.on_settings_changed(self.apply_settings)
+        self.apply_settings()
+
+    def apply_settings(self) -> None:
+        """Take over the settings as they are now."""
+        config = self._config
+        self._unsigned = _codes(config.authentication_whitelist)
+        self._unasked = _codes(config.authorization_whitelist)
+        is_on = config.checks_signatures
+        self._router.guard = self.refusal if is_on else None
+        if is_on != self._is_on:
+            self._is_on = is_on
+            logger.warning("access control is %s", "on" if is_on else "off")
+
+    def acting_user(self, request: RemotingCommand) -> Account | None:
+        """The user whose rights count: of a request that another node passed on, the one who sent it there.
+        None while access control is off.
+        """
+        if not self._is_on:
+            return None
+        fields = request.ext_fields
+        name = fields.get(ACCESS_KEY, "")
+        if MARK in fields and self._is_inner(name):
+            name = fields.get(CLIENT_USER, "")
+        return self._accounts.get(name) or Account(name, None, False, False, None)
+
+    def _is_inner(self, name: str) -> bool:
+        inner = self._config.inner_account
+        return inner is not None and inner[0] == name
+
+    def refusal(self, request: RemotingCommand, connection: Connection) -> RequestError | None:
+        """Router's Guard."""
+        code = request.code
+        remark = None if code in self._unsigned else self._unproved(request)
+        if remark is None and self._config.authorization_enabled and code not in self._unasked:
+            remark = self._forbidden(request, connection.remote_host)
+        if remark is None:
+            return None
+        connection.warn_once(f"access {code} {remark[:100]}", f"request code {code} is refused: {remark}")
+        return RequestError(ResponseCode.NO_PERMISSION, remark)
+
+    def _unproved(self, request: RemotingCommand) -> str | None:
+        """Why the signature is not that of a user (DefaultAuthenticationHandler)."""
+        name = request.ext_fields.get(ACCESS_KEY)
+        if not name:
+            return "username cannot be null."
+        account = self._accounts.get(name)
+        if account is None:
+            return f"User:{name} is not found."
+        if not account.is_enabled:
+            return f"User:{name} is disabled."
+        if account.secret is None or not is_signed_with(request, account.secret):
+            return "check signature failed."
+        return None
+
+    def _forbidden(self, request: RemotingCommand, host: str) -> str | None:
+        """Why the user may not send it (UserAuthorizationHandler, AclAuthorizationHandler)."""
+        name = request.ext_fields.get(ACCESS_KEY)
+        if not name:
+            return _NO_RIGHTS
+        account = self._accounts.get(name)
+        if account is None:
+            return f"User:{name} not found."
+        if account.is_super:
+            return None
+        try:
+            accesses = required_access(request, self._config.broker_cluster_name)
+        except UnreadableRequestError:
+            return "parse authorization context error."
+        for access in accesses:
+            reason = self._decision(account, access, host)
+            if reason is not None:
+                resource = f"{access.type.value}:{access.name}"
+                return f"User:{name} has no permission to access {resource} from {host}, {reason}"
+        return None
+
+    def _decision(self, account: Account, access: Access, host: str) -> str | None:
+        if self._version != self._state.access.version or len(self._decisions) >= DECISIONS_MAX:
+            self._version = self._state.access.version
+            self._decisions.clear()
+        key = account.name, host, access
+        if key not in self._decisions:
+            self._decisions[key] = refusal(account.rights, access, host)
+        return self._decisions[key]
+
+
+def _codes(text: str) -> frozenset[int]:
+    return frozenset(int(code) for code in text.split(",") if code.strip())

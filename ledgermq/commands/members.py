@@ -1,0 +1,101 @@
+"""`ledgermq cluster`: prepares a group for several machines, and renews what its members know each other
+by.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ledgermq.app import Subcommands
+from ledgermq.errors import UserError
+from ledgermq.options import DEFAULT_DATA_DIR, DEFAULT_NAMESRV, DataDir, Namesrv
+from ledgermq.output import remark
+
+app = typer.Typer(
+    name="cluster",
+    cls=Subcommands,
+    help="Prepare a group for several machines, and renew the certificates of its members.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+_IN_FORCE = "It is in force ten minutes after the files were copied (replicationTlsAgeMaxMs)."
+
+
+@app.command()
+def init(
+    node: Annotated[
+        list[str], typer.Option("--node", metavar="ID=IP", help="A member, such as n0=10.0.0.1; repeatable.")
+    ],
+    data: DataDir = DEFAULT_DATA_DIR,
+    name: Annotated[str, typer.Option(help="Name of the broker, and so of the group.")] = "broker-a",
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    port: Annotated[int, typer.Option(min=1, max=65532, help="For clients; replication 3 above.")] = 10911,
+    home: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="Where each machine will have its folder.", show_default="here"),
+    ] = Path(),
+) -> None:
+    """Make an authority, and for each node a folder to copy: broker.toml and certificates.
+
+    Only the folder of a node belongs on its machine. The key of the authority (certificates/ca.key) belongs
+    on none of them.
+    """
+    from ledgermq.local.group_files import GroupPlan, write_group
+
+    plan = GroupPlan(data.absolute(), name, namesrv, port, home, _addresses(node))
+    write_group(plan)
+    for member in plan.addresses:
+        remark(f"{plan.folder / member}: copy it to {plan.addresses[member]} as {home}.")
+    remark(f"Start each there, in {home}: python -m broker --config {home / 'broker.toml'}")
+
+
+def _addresses(given: list[str]) -> Mapping[str, str]:
+    """Raises UserError."""
+    addresses: dict[str, str] = {}
+    for text in given:
+        node, equals, address = text.partition("=")
+        if not equals or not node or not address:
+            raise UserError(f"--node {text} is not of the form n0=10.0.0.1.")
+        if node in addresses:
+            raise UserError(f"--node {node} is given twice.")
+        addresses[node] = address
+    return addresses
+
+
+@app.command()
+def renew(
+    nodes: Annotated[list[str] | None, typer.Argument(metavar="[NODE]...", show_default="all")] = None,
+    data: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Make new certificates and keys for members, with the names that they have."""
+    from ledgermq.local.group_files import hand_out, member_files, writing
+
+    with writing(data):
+        renewed = member_files(data).renew(*(nodes or ()))
+        hand_out(data, renewed)
+    remark(f"New certificates: {', '.join(renewed)}. {_IN_FORCE}")
+
+
+@app.command(name="add-authority")
+def add_authority(data: DataDir = DEFAULT_DATA_DIR) -> None:
+    """Make a new authority beside the old one: the first step of a replacement; `renew` is the next."""
+    from ledgermq.local.group_files import hand_out, member_files, writing
+
+    with writing(data):
+        member_files(data).add_authority()
+        hand_out(data)
+    remark(f"Every ca.pem has the new authority and those before it. {_IN_FORCE}")
+    remark("Then: ledgermq cluster renew")
+
+
+@app.command(name="remove-old-authorities")
+def remove_old_authorities(data: DataDir = DEFAULT_DATA_DIR) -> None:
+    """Believe only the newest authority: the last step, when all members have certificates of it in force."""
+    from ledgermq.local.group_files import hand_out, member_files, writing
+
+    with writing(data):
+        member_files(data).remove_old_authorities()
+        hand_out(data)
+    remark(f"Every ca.pem has the newest authority only. {_IN_FORCE}")

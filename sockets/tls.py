@@ -1,0 +1,303 @@
+"""TLS without I/O: the peer's bytes in, plain bytes out, and back; certificates that are loaded again
+when their files change.
+
+A connection feeds what its transport received into a `TlsStream` and writes to the transport what the stream
+gives it. So plain text and TLS can share one port, where the first byte of a connection says which it is, and
+the same code runs over simulated networks. The cryptography and the protocol are OpenSSL's (`ssl.SSLObject`).
+"""
+
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+logger = logging.getLogger(__name__)
+
+HANDSHAKE_FIRST_BYTE: Final = 0x16
+"""The content type of a handshake (RFC 8446, 5.1), with which every TLS connection begins. No frame of ours
+begins with it: a frame's first byte is the highest one of a length that is below 16 MiB.
+"""
+READ_AT_ONCE_BYTES: Final = 256 * 1024
+"""Bytes that one call of `SSLObject.read` may return; one record has 16 KiB at most."""
+_RECORD_HEAD_BYTES: Final = 5
+
+Side = Literal["server", "client"]
+PeerCheck = Literal["none", "optional", "required"]
+"""Whether the peer must have a certificate that one of the trusted authorities signed."""
+
+
+class TlsError(Exception):
+    """The peer broke the TLS protocol, or one side did not accept the other's certificate."""
+
+
+class TlsFilesError(ValueError):
+    """Certificate, key or authorities cannot be loaded; the text is a sentence that names the file."""
+
+
+class TlsSettingsError(TlsFilesError):
+    """The settings of TLS do not fit together; the text is a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files of one side.
+
+    certificate, key: what this side shows, with intermediate certificates behind its own; None: nothing.
+    authorities: certificates of the authorities that may have signed the peer's; None: the system's.
+    """
+
+    certificate: Path | None = None
+    key: Path | None = None
+    authorities: Path | None = None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return tuple(path for path in (self.certificate, self.key, self.authorities) if path is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerNames:
+    """The names in a certificate that was verified: of its subject alternative name, and the common name."""
+
+    uris: tuple[str, ...] = ()
+    dns: tuple[str, ...] = ()
+    common_name: str = ""
+
+
+class TlsCredentials:
+    """Makes the streams of one side. Files that changed since the last connection are loaded again. While
+    they do not fit together, as between the replacement of a certificate and of its key, the earlier ones are
+    used.
+    """
+
+    def __init__(
+        self,
+        files: TlsFiles,
+        side: Side,
+        peer_check: PeerCheck = "required",
+        checks_host_name: bool = False,
+    ) -> None:
+        """Load the files.
+
+        Raises:
+            TlsFilesError: one cannot be read, or they do not fit together.
+        """
+        self._files = files
+        self._side: Side = side
+        self._peer_check = peer_check
+        self._checks_host_name = checks_host_name
+        self._state = self._stat()
+        self._context = self._load()
+
+    def stream(self, host_name: str | None = None) -> "TlsStream":
+        """The stream of a new connection. `host_name`: of the server, for a client that checks it."""
+        return TlsStream(self.context(), self._side, host_name)
+
+    def wrap(self, connected: socket.socket, host_name: str) -> ssl.SSLSocket:
+        """Shake hands on a blocking socket, as its client. For programs without an event loop.
+
+        Raises:
+            TlsError, OSError: the socket is still the caller's to close.
+        """
+        try:
+            return self.context().wrap_socket(connected, server_hostname=host_name)
+        except ssl.SSLError as error:
+            raise TlsError(_reason(error)) from None
+
+    def context(self) -> ssl.SSLContext:
+        """What the next connection is made with."""
+        state = self._stat()
+        if state != self._state:
+            self._state = state
+            self._reload()
+        return self._context
+
+    def _stat(self) -> tuple[tuple[int, int, int] | None, ...]:
+        return tuple(_signature(path) for path in self._files.paths)
+
+    def _reload(self) -> None:
+        try:
+            self._context = self._load()
+        except TlsFilesError as error:
+            logger.error("the certificates of before stay in use: %s", error)
+        else:
+            logger.info("certificates loaded again: %s", ", ".join(map(str, self._files.paths)))
+
+    def _load(self) -> ssl.SSLContext:
+        protocol = ssl.PROTOCOL_TLS_SERVER if self._side == "server" else ssl.PROTOCOL_TLS_CLIENT
+        context = ssl.SSLContext(protocol)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname = self._checks_host_name
+        context.verify_mode = {
+            "none": ssl.CERT_NONE,
+            "optional": ssl.CERT_OPTIONAL,
+            "required": ssl.CERT_REQUIRED,
+        }[self._peer_check]
+        if self._files.certificate is not None:
+            _load_certificate(context, self._files.certificate, self._files.key)
+        if self._peer_check != "none":
+            _load_authorities(context, self._files.authorities)
+        return context
+
+
+def _signature(path: Path) -> tuple[int, int, int] | None:
+    """What differs between a file and its replacement; None for a file that is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
+    both = f"{certificate} and {key}" if key is not None else str(certificate)
+    try:
+        # An empty password: OpenSSL would otherwise ask for one on the terminal, and the process would wait.
+        context.load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        raise TlsFilesError(
+            f"{both} are not a certificate and its key without a password, as PEM: {error.reason or error}"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise TlsFilesError(f"{both} cannot be read: {error}") from None
+
+
+def _load_authorities(context: ssl.SSLContext, authorities: Path | None) -> None:
+    if authorities is None:
+        context.load_default_certs()
+        return
+    try:
+        context.load_verify_locations(authorities)
+    except ssl.SSLError as error:
+        raise TlsFilesError(f"{authorities} has no certificates as PEM: {error.reason or error}") from None
+    except OSError as error:
+        raise TlsFilesError(f"{authorities} cannot be read: {error.strerror or error}") from None
+
+
+class TlsStream:
+    """The TLS of one connection. After TlsError it is not usable any more; what `take_outgoing` has then is
+    the alert that tells the peer why.
+    """
+
+    def __init__(self, context: ssl.SSLContext, side: Side, host_name: str | None = None) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._records = _Records()
+        self._object = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=side == "server", server_hostname=host_name
+        )
+        self.is_established = False
+        """The handshake is complete, and the peer's certificate is accepted."""
+        self.is_at_end = False
+        """The peer has closed its side in order."""
+
+    @property
+    def partial_bytes(self) -> int:
+        """The bytes received of a record that is not complete yet; a record has 16 KiB and some at most."""
+        return self._records.partial_bytes
+
+    def start(self) -> None:
+        """A client's first step: its greeting is then in `take_outgoing`."""
+        self._shake_hands()
+
+    def receive(self, data: bytes) -> bytes:
+        """The plain bytes in what the peer sent; may be none. Raises TlsError."""
+        self._incoming.write(data)
+        self._records.advance(data)
+        if not self.is_established:
+            self._shake_hands()
+        return self._read() if self.is_established else b""
+
+    def encrypt(self, parts: Iterable[bytes | memoryview]) -> None:
+        """Put plain bytes behind what `take_outgoing` has. Raises TlsError."""
+        assert self.is_established, "plain bytes before the handshake is complete"
+        try:
+            for part in parts:
+                if len(part):
+                    self._object.write(part)
+        except ssl.SSLError as error:
+            raise TlsError(_reason(error)) from None
+
+    def take_outgoing(self) -> bytes:
+        """What must be sent to the peer now."""
+        return self._outgoing.read()
+
+    def end(self) -> None:
+        """Tell the peer that no more bytes come (close_notify). Its answer is not waited for."""
+        if self.is_established:
+            with contextlib.suppress(ssl.SSLError):  # the peer's own close_notify is not there yet
+                self._object.unwrap()
+
+    def peer_names(self) -> PeerNames:
+        """Of the peer's verified certificate; empty where it showed none."""
+        found = self._object.getpeercert() or {}
+        names: tuple[tuple[str, Any], ...] = found.get("subjectAltName", ())  # type: ignore[assignment]
+        parts: Any = found.get("subject", ())
+        subject: list[tuple[str, str]] = [pair for part in parts for pair in part]
+        return PeerNames(
+            tuple(str(value) for kind, value in names if kind == "URI"),
+            tuple(str(value) for kind, value in names if kind == "DNS"),
+            next((str(value) for kind, value in subject if kind == "commonName"), ""),
+        )
+
+    def _shake_hands(self) -> None:
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            return
+        except ssl.SSLError as error:
+            raise TlsError(_reason(error)) from None
+        self.is_established = True
+
+    def _read(self) -> bytes:
+        parts = []
+        try:
+            while part := self._object.read(READ_AT_ONCE_BYTES):
+                parts.append(part)
+            self.is_at_end = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self.is_at_end = True
+        except ssl.SSLError as error:
+            raise TlsError(_reason(error)) from None
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class _Records:
+    """Finds where the records of a stream end (RFC 8446, 5.1): OpenSSL does not show what it holds of one.
+
+    partial_bytes: received of the record that is not complete.
+    """
+
+    def __init__(self) -> None:
+        self.partial_bytes = 0
+        self._head = bytearray()
+        self._left_bytes = 0
+
+    def advance(self, data: bytes) -> None:
+        at = 0
+        while at < len(data):
+            if not self._left_bytes:
+                taken = min(_RECORD_HEAD_BYTES - len(self._head), len(data) - at)
+                self._head += data[at : at + taken]
+                if len(self._head) == _RECORD_HEAD_BYTES:
+                    self._left_bytes = int.from_bytes(self._head[3:])
+                    self._head.clear()
+            else:
+                taken = min(self._left_bytes, len(data) - at)
+                self._left_bytes -= taken
+            at += taken
+            is_between = not self._left_bytes and not self._head
+            self.partial_bytes = 0 if is_between else self.partial_bytes + taken
+
+
+def _reason(error: ssl.SSLError) -> str:
+    """OpenSSL's words without the place in its source."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the peer's certificate is not accepted: {error.verify_message}"
+    return (error.reason or str(error)).replace("_", " ").lower()

@@ -1,0 +1,204 @@
+"""The guard before every handler: signatures, rights, white lists, and what changes while the broker runs."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.leadership import CLIENT_USER, MARK
+from broker.state.changes import PutSettings
+from remoting.acl import Signer
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from tests.support.secured import INNER, ROOT, Secured
+
+ALICE = Signer("alice", "alice-secret")
+GET_CONFIG = RequestCode.GET_TOPIC_CONFIG
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> Secured:
+    made = Secured(tmp_path)
+    assert (await made.create_user("alice", "alice-secret")).code == 0
+    return made
+
+
+async def refused(broker: Secured, signer: Signer | None, code: RequestCode, **fields: str) -> str | None:
+    answer = await broker.ask(signer, code, **fields)
+    assert answer.code == 16, answer
+    return answer.remark
+
+
+async def test_without_a_right_signature_no_handler_is_reached(broker: Secured) -> None:
+    assert await refused(broker, None, GET_CONFIG, topic="t") == "username cannot be null."
+    assert await refused(broker, Signer("bob", "x"), GET_CONFIG, topic="t") == "User:bob is not found."
+    wrong = await refused(broker, Signer("alice", "wrong"), GET_CONFIG, topic="t")
+    assert wrong == "check signature failed."
+    await broker.ask(ROOT, RequestCode.AUTH_UPDATE_USER, {"userStatus": "disable"}, username="alice")
+    assert await refused(broker, ALICE, GET_CONFIG, topic="t") == "User:alice is disabled."
+
+
+@pytest.mark.parametrize("change", ["topic", "body", "Signature", "added", "AccessKey"])
+async def test_a_signature_is_for_one_request(broker: Secured, change: str) -> None:
+    request = RemotingCommand(GET_CONFIG, opaque=5, ext_fields={"topic": "TBW102"}, body=b"x")
+    ROOT.sign(request)
+    if change == "body":
+        request.body = b"y"
+    else:
+        request.ext_fields[change] = INNER.access_key if change == "AccessKey" else "changed"
+    assert (await broker.send(request)).remark == "check signature failed."
+
+
+async def test_old_clients_do_not_sign_one_field(broker: Secured) -> None:
+    """`_UNIQUE_KEY_QUERY`, up to 4.9.3 (399)."""
+    request = RemotingCommand(GET_CONFIG, opaque=5, ext_fields={"topic": "TBW102"}, version=399)
+    ROOT.sign(request)
+    request.ext_fields["_UNIQUE_KEY_QUERY"] = "true"
+    assert (await broker.send(request)).code == 0
+    request.version = 400
+    assert (await broker.send(request)).remark == "check signature failed."
+
+
+async def test_rights_are_asked_for_and_taken_away_at_once(broker: Secured) -> None:
+    words = "User:alice has no permission to access Topic:TBW102 from 192.168.0.1, no matched policies."
+    assert await refused(broker, ALICE, GET_CONFIG, topic="TBW102") == words
+    assert (await broker.allow("alice", "Topic:TBW*", "Get")).code == 0
+    assert (await broker.ask(ALICE, GET_CONFIG, topic="TBW102")).code == 0
+    await broker.allow("alice", "Topic:TBW*", "Get", decision="Deny")
+    denied = await refused(broker, ALICE, GET_CONFIG, topic="TBW102")
+    assert denied == words.replace("no matched policies", "the decision is deny")
+
+
+async def test_rights_may_be_bound_to_addresses(broker: Secured) -> None:
+    await broker.allow("alice", "Topic:*", "Get", sourceIps=["192.168.0.0/24"])
+    assert (await broker.ask(ALICE, GET_CONFIG, topic="TBW102")).code == 0
+    broker.connection.remote_host = "10.0.0.1"
+    remark = await refused(broker, ALICE, GET_CONFIG, topic="TBW102")
+    assert remark is not None
+    assert "from 10.0.0.1, no matched" in remark
+
+
+async def test_a_super_user_may_do_everything(broker: Secured) -> None:
+    await broker.create_user("admin", "a-secret", userType="Super")
+    assert (await broker.ask(Signer("admin", "a-secret"), RequestCode.GET_BROKER_CONFIG)).code == 0
+    assert (await broker.ask(INNER, RequestCode.GET_BROKER_CONFIG)).code == 0
+
+
+async def test_unreadable_requests_are_refused(broker: Secured) -> None:
+    request = RemotingCommand(RequestCode.HEART_BEAT, opaque=5, body=b"{")
+    ALICE.sign(request)
+    answer = await broker.send(request)
+    assert (answer.code, answer.remark) == (16, "parse authorization context error.")
+
+
+async def test_white_lists_name_codes(tmp_path: Path) -> None:
+    broker = Secured(tmp_path, authenticationWhitelist="351", authorizationWhitelist="351, 30")
+    assert (await broker.ask(None, GET_CONFIG, topic="TBW102")).code == 0
+    assert await refused(broker, None, RequestCode.GET_MAX_OFFSET) == "username cannot be null."
+    broker = Secured(tmp_path, authenticationWhitelist="351")
+    unproved = await refused(broker, None, GET_CONFIG, topic="TBW102")
+    assert unproved == "Authorization failed. Please verify your access rights and try again."
+
+
+async def test_signatures_alone_may_be_asked_for(tmp_path: Path) -> None:
+    broker = Secured(tmp_path, authorizationEnabled=False)
+    await broker.create_user("alice", "alice-secret")
+    assert (await broker.ask(ALICE, RequestCode.GET_BROKER_CONFIG)).code == 0
+    assert await refused(broker, None, RequestCode.GET_BROKER_CONFIG) == "username cannot be null."
+
+
+async def test_rights_without_signatures_would_be_a_name_that_anybody_takes(tmp_path: Path) -> None:
+    broker = Secured(tmp_path, authenticationEnabled=False)
+    assert await refused(broker, Signer("root", "?"), GET_CONFIG, topic="t") == "check signature failed."
+
+
+async def test_it_is_switched_on_and_off_while_the_broker_runs(tmp_path: Path) -> None:
+    broker = Secured(tmp_path, authenticationEnabled=False, authorizationEnabled=False)
+    router = broker.parts.router
+    assert router.guard is None, "off, it costs nothing"
+    await broker.ask(None, RequestCode.AUTH_CREATE_USER, {"password": "alice-secret"}, username="alice")
+    assert (await broker.ask(ALICE, GET_CONFIG, topic="TBW102")).code == 0
+    assert (await broker.set(None, authorizationEnabled="true", authenticationEnabled="true")).code == 0
+    assert router.guard is not None
+    assert await refused(broker, None, GET_CONFIG, topic="TBW102") == "username cannot be null."
+    assert (await broker.set(ROOT, authorizationEnabled="false")).code == 0
+    assert (await broker.ask(ALICE, GET_CONFIG, topic="TBW102")).code == 0
+    assert (await broker.set(ROOT, authenticationEnabled="false")).code == 0
+    assert router.guard is None
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"authKeyPath": ""}, "access control needs authKeyPath"),
+        (
+            {"initAuthenticationUser": "", "innerClientAuthenticationCredentials": ""},
+            "there is no enabled super user",
+        ),
+    ],
+)
+async def test_nobody_is_locked_out(tmp_path: Path, values: dict[str, Any], words: str) -> None:
+    broker = Secured(tmp_path, authenticationEnabled=False, authorizationEnabled=False, **values)
+    answer = await broker.set(None, authenticationEnabled="true")
+    assert (answer.code, words in str(answer.remark)) == (29, True)
+
+
+async def test_a_node_without_the_key_lets_nobody_in(tmp_path: Path) -> None:
+    """Another node may have switched it on: this one refuses rather than staying open."""
+    off: dict[str, Any] = {"authenticationEnabled": False, "authorizationEnabled": False}
+    broker = Secured(tmp_path, **off)
+    await broker.ask(None, RequestCode.AUTH_CREATE_USER, {"password": "alice-secret"}, username="alice")
+    log = broker.log.reopened()
+    blind = Secured(tmp_path, log=log, authKeyPath="", **off)
+    await log.start()
+    await blind.parts.state.propose(PutSettings({"authenticationEnabled": "true"}))
+    assert blind.parts.state.access.users.keys() == {"alice"}
+    assert await refused(blind, ALICE, GET_CONFIG, topic="TBW102") == "check signature failed."
+    assert (await blind.ask(ROOT, GET_CONFIG, topic="TBW102")).code == 0
+
+
+async def test_a_forwarded_request_is_its_clients(broker: Secured) -> None:
+    """The node that passed it on has checked the client, and signs with its own account."""
+    forwarded = {MARK: "1", CLIENT_USER: "alice", "username": "eve"}
+    body = {"password": "eve-secret", "userType": "Super"}
+    answer = await broker.ask(INNER, RequestCode.AUTH_CREATE_USER, body, **forwarded)
+    assert answer.remark == "The super user can only be create by super user"
+    answer = await broker.ask(INNER, RequestCode.AUTH_CREATE_USER, body, **forwarded | {CLIENT_USER: "root"})
+    assert answer.code == 0
+
+
+async def test_only_nodes_may_say_for_whom_they_ask(broker: Secured) -> None:
+    await broker.allow("alice", "Cluster:*", "Update")
+    answer = await broker.ask(
+        ALICE,
+        RequestCode.AUTH_CREATE_USER,
+        {"password": "eve-secret", "userType": "Super"},
+        **{MARK: "1", CLIENT_USER: "root", "username": "eve"},
+    )
+    assert answer.remark == "The super user can only be create by super user"
+
+
+async def test_refusals_are_counted_and_told_once(broker: Secured) -> None:
+    before = len(broker.connection.warnings)
+    await refused(broker, ALICE, GET_CONFIG, topic="TBW102")
+    assert broker.parts.router.counts.refused[GET_CONFIG, 16] == 1
+    (warning,) = broker.connection.warnings[before:]
+    assert "User:alice has no permission" in warning
+
+
+async def test_no_secret_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    broker = Secured(tmp_path)
+    await broker.create_user("alice", "alice-secret")
+    shown = [
+        await broker.ask(ROOT, RequestCode.GET_BROKER_CONFIG),
+        await broker.ask(ROOT, RequestCode.AUTH_GET_USER, username="alice"),
+        await broker.ask(ROOT, RequestCode.AUTH_LIST_USER),
+        await broker.ask(Signer("alice", "alice-secret"), RequestCode.GET_BROKER_CONFIG),
+    ]
+    told = caplog.text + repr(broker.parts.config) + "".join(f"{each}{each.body!r}" for each in shown)
+    told += "".join(broker.connection.warnings) + repr(broker.parts.state.access.users)
+    for secret in ("alice-secret", "root-secret", "node-secret"):
+        assert secret not in told
+    assert b"alice-secret" not in b"".join(bytes(record.body) for record in broker.log.messages)
