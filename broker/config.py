@@ -324,6 +324,12 @@ class BrokerConfig(BaseModel):
     """Request codes, separated by `,`, that need no signature."""
     authorization_whitelist: Live[str] = Field(default="", alias="authorizationWhitelist", pattern=_CODES)
     """Request codes, separated by `,`, that every user may send."""
+    acl_enable: bool = Field(default=False, alias="aclEnable")
+    """Access control of RocketMQ 4 by the accounts of `aclFile`, while the two of RocketMQ 5 are off."""
+    acl_file: str = Field(default="", alias="aclFile")
+    """`plain_acl.yml` of this node; empty: `config/plain_acl.yml` in `storePathRootDir`."""
+    migrate_auth: bool = Field(default=False, alias="migrateAuthFromV1Enabled")
+    """The leader makes users and policies of the accounts of `aclFile` that are no users yet."""
     init_authentication_user: SecretStr = Field(default=SecretStr(""), alias="initAuthenticationUser")
     """A super user that is always there: JSON with `username` and `password`."""
     inner_client_credentials: SecretStr = Field(
@@ -451,6 +457,10 @@ class BrokerConfig(BaseModel):
     def inner_account(self) -> tuple[str, str] | None:
         """Name and secret that this node signs its own requests with."""
         return read_account(self.inner_client_credentials, *ACCOUNT_KEYS["inner_client_credentials"])
+
+    @property
+    def acl_path(self) -> Path:
+        return Path(self.acl_file) if self.acl_file else self.store_path_root_dir / "config/plain_acl.yml"
 
     @property
     def checks_signatures(self) -> bool:

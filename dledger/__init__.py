@@ -219,6 +219,7 @@ The modules
     writer             the writer thread: group commit of log and vote, acknowledgements after the sync
     durable_state      the files of term, vote and the mark of an impairment
     transport, codec   connections between the members, and their frames
+    credentials        what members show each other to be believed
     maintenance        disk space, checkpoints, retention, reading the log for damage, its repair from peers
     environment, fs    the interfaces to clocks, random numbers and files; a simulation has its own
 

@@ -29,8 +29,8 @@ from remoting.errors import RequestError
 from remoting.router import Handlers
 
 NO_ACL = (
-    "access control of RocketMQ 4 (plain_acl.yml) is not changed by requests: createUser and createAcl of "
-    "RocketMQ 5 manage users and their rights"
+    "aclEnable is off, so there is no plain_acl.yml to show or change: createUser and createAcl of RocketMQ "
+    "5 manage users and their rights"
 )
 NO_COLD_DATA = "LedgerMQ does not slow down readers of cold data, so there is no group to set a limit for"
 NO_ROCKSDB = "LedgerMQ keeps nothing in RocksDB: topics and groups are in the log, queues in plain files"

@@ -1,5 +1,5 @@
-"""Access control: who signed a request, and whether that user may send it. Asked for each request before any
-handler, by `Router.guard`; while it is off, the router has no guard.
+"""Access control of RocketMQ 5: who signed a request, and whether that user may send it. Asked for each
+request before any handler, by `Router.guard`; while it is off, the router has no guard, or RocketMQ 4's.
 
 Every request's signature is checked; the decision about (user, address, access) is kept until users or rights
 change. The super users of the configuration are always there, so that the first users can be made
@@ -24,7 +24,7 @@ from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.router import Router
+from remoting.router import Guard, Router
 
 DECISIONS_MAX: Final = 50_000
 _NO_RIGHTS: Final = "Authorization failed. Please verify your access rights and try again."
@@ -104,12 +104,19 @@ class AccessControl:
     """The router's guard, while access control is on."""
 
     def __init__(
-        self, config: BrokerConfig, state: ReplicatedState, accounts: Accounts, router: Router
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        accounts: Accounts,
+        router: Router,
+        otherwise: Guard | None = None,
     ) -> None:
+        """`otherwise`: the guard while this access control is off."""
         self._config = config
         self._state = state
         self._accounts = accounts
         self._router = router
+        self._otherwise = otherwise
         self._unsigned: frozenset[int] = frozenset()
         self._unasked: frozenset[int] = frozenset()
         self._decisions: dict[tuple[str, str, Access], str | None] = {}
@@ -124,7 +131,7 @@ class AccessControl:
         self._unsigned = _codes(config.authentication_whitelist)
         self._unasked = _codes(config.authorization_whitelist)
         is_on = config.checks_signatures
-        self._router.guard = self.refusal if is_on else None
+        self._router.guard = self.refusal if is_on else self._otherwise
         if is_on != self._is_on:
             self._is_on = is_on
             logger.warning("access control is %s", "on" if is_on else "off")

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from broker.config import BrokerConfig
+from broker.config import BrokerConfig, ConfigError
 from broker.feature import Core, Feature
 from broker.leadership import OnLeader
 from broker.responses import committed_answer, invalid, json_answer
 from broker.security.access_control import AccessControl, Accounts, check_switch_on
 from broker.security.passwords import PasswordCipher, open_cipher
+from broker.security.plain_acl import PlainAclError, checked_rights
+from broker.security.plain_acl_file import PlainAclFile
 from broker.state.access import (
     PASSWORD_CHARS_MAX,
     AccessError,
@@ -294,12 +296,53 @@ def _text_of(change: Change) -> str:
     raise AssertionError(f"{change} is no change of users")
 
 
+class Migration:
+    """Makes users and policies of a file's accounts, on each node that becomes the writable leader."""
+
+    def __init__(self, core: Core, accounts: Accounts, cipher: PasswordCipher, file: PlainAclFile) -> None:
+        self._state, self._accounts, self._cipher, self._file = core.state, accounts, cipher, file
+        self._spawn = core.tasks.spawn
+        core.log.on_writable_change(self._on_writable_change)
+
+    def _on_writable_change(self, is_writable: bool) -> None:
+        if is_writable:
+            self._spawn(self.run())
+
+    async def run(self) -> None:
+        """What is a user already stays as it is."""
+        for account in self._file.acl.accounts.values():
+            name = account.access_key
+            if self._accounts.get(name) is not None:
+                continue
+            kind = UserType.SUPER if account.is_admin else UserType.NORMAL
+            changes: list[Change] = [
+                PutUser(User(name, self._cipher.encrypt(name, account.secret_key), kind))
+            ]
+            try:
+                rights = checked_rights(account)
+            except PlainAclError as error:
+                logger.error("account %s is not migrated: %s", name, error)
+                continue
+            changes += [] if rights is None else [PutAccessList(rights)]
+            status = await self._state.propose(*changes)
+            logger.info("account %s of %s is migrated: %s", name, self._file.path, status.name)
+
+
 def security_feature(core: Core) -> tuple[Feature, Callable[[BrokerConfig], str | None]]:
     """Access control and its requests; and why access control cannot go on with a configuration. Raises
     ConfigError.
     """
-    cipher = open_cipher(core.config)
-    accounts = Accounts(core.config, core.state, cipher)
-    control = AccessControl(core.config, core.state, accounts, core.router)
+    config = core.config
+    cipher = open_cipher(config)
+    accounts = Accounts(config, core.state, cipher)
+    file = PlainAclFile(config, core.clock) if config.acl_enable or config.migrate_auth else None
+    otherwise = file.refusal if file is not None and config.acl_enable else None
+    control = AccessControl(config, core.state, accounts, core.router, otherwise)
+    if file is not None and config.migrate_auth:
+        if cipher is None:
+            raise ConfigError("migrateAuthFromV1Enabled needs authKeyPath")
+        Migration(core, accounts, cipher, file)
     users = UserAdmin(core.state, accounts, control, cipher, core.on_leader)
-    return Feature(handlers=users.handlers()), partial(check_switch_on, core.config, accounts)
+    handlers = {**users.handlers(), **({} if file is None else file.handlers())}
+    feature = Feature(handlers=handlers, services=() if file is None else (file,))
+    return feature, partial(check_switch_on, config, accounts)

@@ -43,3 +43,34 @@ class ListAclsRequestHeader(RequestHeader):
 
     subject_filter: str = ""
     resource_filter: str = ""
+
+
+@request_header
+class PlainAccountRequestHeader(RequestHeader):
+    """Code 50 of RocketMQ 4.9: an account of plain_acl.yml; permissions are `NAME=PUB|SUB`, separated by
+    commas.
+    """
+
+    access_key: str
+    secret_key: str | None = None
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_perm: str = ""
+    default_group_perm: str = ""
+    topic_perms: str = ""
+    group_perms: str = ""
+
+
+@request_header
+class AccessKeyRequestHeader(RequestHeader):
+    """Code 51 of RocketMQ 4.9."""
+
+    access_key: str
+
+
+@request_header
+class WhiteAddressesRequestHeader(RequestHeader):
+    """Code 53 of RocketMQ 4.9: addresses, separated by commas."""
+
+    global_white_addrs: str
+    acl_file_full_path: str = ""

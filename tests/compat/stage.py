@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,8 +37,8 @@ class Stage:
     def namesrv(self) -> str:
         return self.cluster.namesrv
 
-    def start(self, settings: Mapping[str, str] = SETTINGS) -> None:
-        self.cluster.start(settings)
+    def start(self, settings: Mapping[str, str] = SETTINGS, options: Sequence[str] = ()) -> None:
+        self.cluster.start(settings, options=options)
 
     def stop(self) -> None:
         self.cluster.stop()

@@ -84,12 +84,13 @@ class Cluster:
         *,
         restart: bool = False,
         durability: str = "persisted",
+        options: Sequence[str] = (),
     ) -> None:
         """`ledgermq up`, and wait till it says that a message can be written."""
         arguments = ["up", "--data", str(self.data), "--nodes", str(self.node_count)]
         arguments.append("--restart" if restart else "--no-restart")
         arguments += ["--namesrv-port", str(self.namesrv_port), "--broker-port", str(self.broker_port)]
-        arguments += ["--admin-port", str(self.admin_port), "--durability", durability]
+        arguments += ["--admin-port", str(self.admin_port), "--durability", durability, *options]
         for name, value in (settings or {}).items():
             arguments += ["--set", f"{name}={value}"]
         name = f"up-{self._starts}"

@@ -83,6 +83,10 @@ class Secured:
         await until(lambda: len(self.connection.answers) >= count)
         return self.connection.take_answers()
 
+    async def settled(self) -> None:
+        """All background tasks have ended."""
+        await until(lambda: not self.parts.core.tasks._tasks)
+
     async def create_user(self, name: str, password: str, **more: str) -> RemotingCommand:
         body = {"username": name, "password": password} | more
         return await self.ask(ROOT, RequestCode.AUTH_CREATE_USER, body, username=name)

@@ -13,15 +13,13 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = tuple(
     tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["root_packages"]
 )
-FILES_MAX = 417
-LINES_MAX = 80_610
+FILES_MAX = 418
+LINES_MAX = 81_210
 """Without comment lines: a comment that says why is not to be saved."""
 PAGES_MAX = 28
 SMALL_MAX_LINES = 60
 GENERATED_PAGES = {"docs/scenarios.md", "docs/mutants.md"}
-SMALL_MODULES = {
-    "remoting.headers.auth": "headers stand where every sender of the requests finds them",
-}
+SMALL_MODULES: dict[str, str] = {}
 """Modules under 60 lines with one importer, each with the reason why it stands by itself."""
 
 

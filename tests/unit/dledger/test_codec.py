@@ -12,19 +12,24 @@ from hypothesis import strategies as st
 from dledger.codec import (
     HEADER_BYTES_MAX,
     INTEGER_MAX,
+    TERM_STEP_MAX,
     TEXT_BYTES_MAX,
     FrameDecoder,
     Hello,
     PeerProtocolError,
     encode_frame,
+    refuse_impossible,
 )
 from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
+    CompareRequest,
     CompareResponse,
     FetchResponse,
     HeartbeatRequest,
+    Message,
     RepairRequest,
+    TruncateRequest,
     VoteRequest,
     VoteResponse,
 )
@@ -215,3 +220,20 @@ def test_numbers_of_vote_results_are_known() -> None:
     with pytest.raises(PeerProtocolError, match="result is not a VoteResult"):
         decode(packed(2, 1, 1, False, 3))
     assert isinstance(decode(packed(2, 1, 1, False, 1))[0], VoteResponse)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        HeartbeatRequest(6 + TERM_STEP_MAX, 0),
+        CompareRequest(5, 0, 3, 6),
+        AppendRequest(5, 0, 6, EntryRange(1, 1, 5, b"x")),
+        TruncateRequest(5, 0, 1, 6, 0, True, 3, 3),
+        TruncateRequest(5, 0, 1, 3, 0, True, 3, 6),
+        VoteRequest(5, 5, 3, 6, False, False),
+        CompareResponse(5, ResponseCode.SUCCESS, 1, 0, 1, 6, 1, 1),
+    ],
+)
+def test_terms_that_no_member_reaches_are_refused(message: Message) -> None:
+    with pytest.raises(PeerProtocolError, match="term"):
+        refuse_impossible(message, 5 + TERM_STEP_MAX)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dledger.codec import INTEGER_MAX, NUMBER_MAX
 from dledger.core.types import HardState
 from dledger.durable_state import CorruptHardStateError, HardStateFile
 from tests.support.memory_fs import MemoryFs, PowerLossError
@@ -22,6 +23,13 @@ def test_load_without_file_is_a_new_node(tmp_path: Path) -> None:
 def test_save_then_load_gives_the_same_state(tmp_path: Path, state: HardState) -> None:
     HardStateFile(tmp_path).save(state)
     assert HardStateFile(tmp_path).load() == state
+
+
+@pytest.mark.parametrize("term", [-1, NUMBER_MAX + 1, INTEGER_MAX])
+def test_load_refuses_a_term_that_no_ballot_can_leave(tmp_path: Path, term: int) -> None:
+    HardStateFile(tmp_path).save(HardState(term, None))
+    with pytest.raises(CorruptHardStateError, match=f"no group reaches term {term}"):
+        HardStateFile(tmp_path).load()
 
 
 def test_save_replaces_the_state_before(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ async def ends(reader: asyncio.StreamReader) -> bool:
         pytest.param(None, "n1", hello_of("n1"), id="no certificate"),
     ],
 )
-async def test_whoever_is_not_the_member_is_refused(
+async def test_who_is_not_the_member_is_refused(
     certificates: Path, place: str | None, node: str, hello: bytes
 ) -> None:
     ports = {**two_ports(), "n2": free_port()}

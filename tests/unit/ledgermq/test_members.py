@@ -2,16 +2,19 @@
 
 import datetime
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from broker.config import load_config
 from dledger.credentials import member_uri
 from ledgermq import members
 from ledgermq.certificates import KeyPair, issue, make_authority
 from ledgermq.errors import UserError
 from ledgermq.members import MemberFiles
 from sockets.tls import PeerNames, TlsCredentials, TlsError, TlsFiles
+from tests.unit.ledgermq.running import CommandLine, Ran
 
 HOSTS = {"n0": ("127.0.0.1", "localhost"), "n1": ("127.0.0.1",)}
 
@@ -139,3 +142,72 @@ def test_a_certificate_without_names_is_no_members(tmp_path: Path) -> None:
     MemberFiles(tmp_path).complete("g", HOSTS)
     names, _ = names_shown(files_of(tmp_path, "n1"), files_of(tmp_path, "n0"))
     assert names.uris == ("ledgermq://g/n0",)
+
+
+NODES = ("--node", "n0=127.0.0.1", "--node", "n1=127.0.0.2")
+
+
+@pytest.fixture
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., Ran]:
+    """`run("renew")` is `ledgermq cluster renew` in the test's folder."""
+    command_line = CommandLine(monkeypatch, capsys)
+    return lambda *args: command_line("cluster", *args, "--data", str(tmp_path))
+
+
+def test_a_group_for_several_machines(run: Callable[..., Ran], tmp_path: Path) -> None:
+    made = run("init", "--home", "/var/lib/ledgermq", "--name", "b", "--namesrv", "127.0.0.9:1", *NODES)
+    assert made.code == 0, made.err
+    config = load_config(tmp_path / "n1" / "broker.toml")
+    assert (config.group, config.dledger_self_id, config.broker_ip) == ("b", "n1", "127.0.0.2")
+    assert config.replication_tls is not None
+    assert config.replication_tls.key == Path("/var/lib/ledgermq/certificates/n1.key")
+    assert {path.name for path in (tmp_path / "n1" / "certificates").iterdir()} == {
+        *("ca.pem", "n1.pem", "n1.key"),
+    }
+    of_n1, of_n0 = names_shown(
+        files_of(tmp_path / "n0" / "certificates", "n0"), files_of(tmp_path / "n1" / "certificates", "n1")
+    )
+    assert (of_n0.uris, of_n1.uris) == (("ledgermq://b/n0",), ("ledgermq://b/n1",))
+
+
+def test_what_was_made_is_not_made_again(run: Callable[..., Ran], tmp_path: Path) -> None:
+    run("init", *NODES)
+    again = run("init", *NODES)
+    assert (again.code, f"{tmp_path / 'n0'} is there already" in again.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "why"),
+    [
+        (("n0", "n1=127.0.0.2"), "not of the form n0=10.0.0.1"),
+        (("n0=127.0.0.1", "n0=127.0.0.2"), "given twice"),
+        (("n0=broker.example",), "IPv4"),
+        (("first=127.0.0.1",), "one letter and a number"),
+    ],
+)
+def test_nodes_that_make_no_group(run: Callable[..., Ran], nodes: tuple[str, ...], why: str) -> None:
+    refused = run("init", *(part for node in nodes for part in ("--node", node)))
+    assert refused.code == 1
+    assert why in refused.err
+
+
+def test_new_files_reach_the_folders_of_their_nodes(run: Callable[..., Ran], tmp_path: Path) -> None:
+    run("init", *NODES)
+    copies = {node: tmp_path / node / "certificates" for node in HOSTS}
+    before = {node: contents(folder) for node, folder in copies.items()}
+    assert run("renew", "n1").code == 0
+    assert contents(copies["n0"]) == before["n0"]
+    assert contents(copies["n1"])["n1.pem"] != before["n1"]["n1.pem"]
+    assert run("add-authority").code == 0
+    both = contents(copies["n0"])["ca.pem"]
+    assert both.endswith(before["n0"]["ca.pem"])
+    assert run("remove-old-authorities").code == 0
+    assert both == contents(copies["n1"])["ca.pem"] + before["n0"]["ca.pem"]
+
+
+def test_a_folder_without_certificates(run: Callable[..., Ran]) -> None:
+    for command in ("renew", "add-authority", "remove-old-authorities"):
+        refused = run(command)
+        assert (refused.code, "there are no certificates in" in refused.err) == (1, True)
