@@ -113,7 +113,7 @@ export function MessagePage({ subject: id, query }) {
       <//>
       <${Panel} title="Trace">
         <${Table} label="Trace" columns=${TRACE} keyOf=${(row) => `${row.kind}${row.atMs}${row.group}${row.clientHost}`}
-          rows=${pick(trace, (answer) => answer.spans)} empty="No client told of it: none traces." />
+          rows=${pick(trace, (answer) => answer.spans)} empty="No client has sent a trace of it." />
       <//>
     </div>`;
 }

@@ -63,7 +63,7 @@ def test_an_error_of_the_pipeline_is_found_in_sparks_trace() -> None:
         "rocketmq_spark.errors.DataLossError: offsets 3 to 9 of T/b:0 are lost\n\n\tat org.apache.spark"
     )
     assert sentence_of(RuntimeError(trace)) == "offsets 3 to 9 of T/b:0 are lost"
-    nested = "rocketmq_spark.jobs.errors.ArchiveError: it does not begin there\n at x"
+    nested = "rocketmq_spark.errors.ArchiveError: it does not begin there\n at x"
     assert sentence_of(RuntimeError(nested)) == "it does not begin there"
 
 
