@@ -94,8 +94,14 @@ class TlsCredentials:
         self._context = self._load()
 
     def stream(self, host_name: str | None = None) -> "TlsStream":
-        """The stream of a new connection. `host_name`: of the server, for a client that checks it."""
-        return TlsStream(self.context(), self._side, host_name)
+        """The stream of a new connection. `host_name`: of the server, for a client that checks it.
+
+        Raises TlsError: it can be no name of a host.
+        """
+        try:
+            return TlsStream(self.context(), self._side, host_name)
+        except ValueError as error:
+            raise TlsError(str(error)) from None
 
     def wrap(self, connected: socket.socket, host_name: str) -> ssl.SSLSocket:
         """Shake hands on a blocking socket, as its client. For programs without an event loop.
@@ -103,6 +109,7 @@ class TlsCredentials:
         Raises:
             TlsError, OSError: the socket is still the caller's to close.
         """
+        self.stream(host_name)  # of a name that it refuses, OpenSSL's binding would leave the socket open
         try:
             return self.context().wrap_socket(connected, server_hostname=host_name)
         except ssl.SSLError as error:
@@ -187,6 +194,7 @@ class TlsStream:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._records = _Records()
+        self._handshake_bytes = 0
         self._object = context.wrap_bio(
             self._incoming, self._outgoing, server_side=side == "server", server_hostname=host_name
         )
@@ -197,8 +205,10 @@ class TlsStream:
 
     @property
     def partial_bytes(self) -> int:
-        """The bytes received of a record that is not complete yet; a record has 16 KiB and some at most."""
-        return self._records.partial_bytes
+        """The bytes received of a record that is not complete yet; a record has 16 KiB and some at most.
+        During the handshake all that was received: OpenSSL keeps messages of several records, up to 128 KiB.
+        """
+        return self._records.partial_bytes if self.is_established else self._handshake_bytes
 
     def start(self) -> None:
         """A client's first step: its greeting is then in `take_outgoing`."""
@@ -209,6 +219,7 @@ class TlsStream:
         self._incoming.write(data)
         self._records.advance(data)
         if not self.is_established:
+            self._handshake_bytes += len(data)
             self._shake_hands()
         return self._read() if self.is_established else b""
 

@@ -38,6 +38,7 @@ from remoting.route import DEFAULT_TOPIC, TopicRoute
 from remoting.router import Handler, Inbox, Router
 from remoting.tls import TlsLayer
 from sockets.dialled import is_usable_transport, nothing_listens
+from sockets.tls import TlsError
 
 _CLOSE_GRACE_S = 1.0
 
@@ -155,7 +156,7 @@ class RemotingClient:
 
     async def _make_connection(self, address: str) -> Connection:
         host, port = split_address(address)
-        tls = None if self._tls is None else TlsLayer(None, self._tls.stream(host))
+        tls = None if self._tls is None else _tls_layer(self._tls, address, host)
         connection = Connection(self, next(self._ids), self._limits, tls=tls)
         try:
             async with asyncio.timeout(self._limits.connect_timeout_ms / 1000):
@@ -236,6 +237,14 @@ async def ask_once(
     if retry_of(answer) is Retry.NONE:
         raise ClientError(problem)
     raise RetryableError(problem)
+
+
+def _tls_layer(tls: "TlsCredentials", address: str, host: str) -> TlsLayer:
+    """Raises ConnectFailedError."""
+    try:
+        return TlsLayer(None, tls.stream(host))
+    except TlsError as error:
+        raise ConnectFailedError(f"{address}: no TLS: {error}") from None
 
 
 def client_from(environment: Mapping[str, str], tls: "ClientTls | None" = None) -> RemotingClient:

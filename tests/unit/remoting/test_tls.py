@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as settings_of_hypothesis
+from hypothesis import strategies as st
 
 from ledgermq.certificates import make_authority
 from remoting.client import blocking
@@ -203,6 +207,21 @@ async def test_part_of_a_record_is_counted_and_has_its_time(place: TlsPlace) -> 
     assert peer.transport.is_aborted
 
 
+async def test_all_of_a_handshake_is_counted_until_it_is_complete(place: TlsPlace) -> None:
+    peer = TlsPeer(place, RemotingLimits(frame_timeout_ms=1000))
+    hello = b"\x01\x01\xf0\x00"  # the head of a greeting of 127,000 bytes, which OpenSSL waits for
+    record = b"\x16\x03\x01\x40\x00"
+    peer.connection.data_received(record + hello + bytes(16_380))
+    for _ in range(5):
+        peer.connection.data_received(record + bytes(16_384))
+    assert peer.connection.measure() == 6 * (5 + 16_384)
+    peer.connection.check(asyncio.get_running_loop().time() + 2)
+    assert peer.transport.is_aborted
+    peer = TlsPeer(place)
+    peer.shake_hands()
+    assert peer.connection.measure() == 0
+
+
 async def test_half_frames_behind_tls_count_against_the_limit_of_all(place: TlsPlace) -> None:
     connections: list[Connection] = []
     limit = MemoryLimit(500_000, lambda: connections)
@@ -239,6 +258,35 @@ async def test_reading_stops_at_the_bound_of_open_requests(place: TlsPlace) -> N
     for request in peer.owner.requests[:3]:
         peer.connection.send(success_response(request))
     assert not peer.transport.is_reading_paused
+
+
+@given(st.data())
+@settings_of_hypothesis(max_examples=150, deadline=None)
+def test_no_bytes_of_a_peer_raise_or_are_kept_beyond_a_bound(place: TlsPlace, data: st.DataObject) -> None:
+    """A greeting or requests with changes: the connection closes, or waits for more."""
+
+    async def main() -> None:
+        peer = TlsPeer(place)
+        if data.draw(st.booleans()):
+            peer.stream.start()
+            sent = bytearray(peer.stream.take_outgoing())
+        else:
+            peer.shake_hands()
+            sent = bytearray(peer.encrypted(JSON_FRAME) + peer.encrypted(JSON_FRAME))
+        for _ in range(data.draw(st.integers(0, 3))):
+            at = data.draw(st.integers(0, len(sent) - 1))
+            sent[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=400))
+        chunk = data.draw(st.integers(1, 300))
+        for at in range(0, len(sent), chunk):
+            peer.connection.data_received(bytes(sent[at : at + chunk]))
+            assert 0 <= peer.connection.partial_bytes <= len(sent)
+            assert peer.connection.measure() <= len(sent)
+        peer.connection.close()
+        peer.connection.abort()
+        await turn()
+        assert peer.owner.closed == [peer.connection]
+
+    asyncio.run(main())
 
 
 # Over sockets
@@ -353,6 +401,16 @@ async def test_a_server_of_another_authority_or_host_is_not_believed(place: TlsP
                 await client.invoke(named, RemotingCommand(ECHO))
         async with client_with(trusting(place, checks_host_name=False)) as client:
             assert (await client.invoke(named, RemotingCommand(ECHO))).code == 0
+
+
+async def test_an_address_that_no_certificate_can_have_fails_as_others_do(place: TlsPlace) -> None:
+    async with client_with(trusting(place)) as client:
+        with pytest.raises(ConnectFailedError):
+            await client.invoke(".localhost:1", RemotingCommand(ECHO))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        connected = socket.create_connection(listening.getsockname())
+        with connected, pytest.raises(TlsError):
+            place.client().wrap(connected, ".localhost")
 
 
 @pytest.mark.parametrize("client_auth", ["optional", "require"])
