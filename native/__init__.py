@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 MODULES: Final = ("_log", "_remoting")
-VERSION: Final = 12
+VERSION: Final = 13
 """Raised whenever a compiled function takes or gives something else: an older build is then not used."""
 PURE_VARIABLE: Final = "LEDGERMQ_PURE"
 

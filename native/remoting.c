@@ -159,7 +159,7 @@ static int remoting_exec(PyObject *module) {
     if (add_frame_reader(module) < 0 || add_plain_sends(module) < 0 || add_send_answers(module) < 0 ||
         add_poller(module) < 0)
         return -1;
-    return PyModule_AddIntConstant(module, "VERSION", 12);
+    return PyModule_AddIntConstant(module, "VERSION", 13);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, remoting_exec}, {0, NULL}};

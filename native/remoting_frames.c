@@ -89,6 +89,12 @@ static Outcome make_command(FrameReader *reader, const Head *head, const uint8_t
     return outcome;
 }
 
+static bool is_signed(const Head *head) {
+    for (int at = head->field_count - 1; at >= 0; at--)
+        if (head->fields[at].value.size > 0 && SLICE_IS(&head->fields[at].key, "AccessKey")) return true;
+    return false;
+}
+
 static Outcome make_send(FrameReader *reader, const Head *head, const uint8_t *body, Py_ssize_t size, PyObject **made) {
     PyObject *header;
     Outcome outcome = read_send_header(&reader->header, head, reader->known_names, &header);
@@ -99,7 +105,9 @@ static Outcome make_send(FrameReader *reader, const Head *head, const uint8_t *b
         return FAILED;
     }
     *slot_of(&reader->send, command, C_HEADER) = header;
-    outcome = fill(reader, command, head, body, size);
+    /* A signature is checked over all fields, and the typed header does not keep them. */
+    if (is_signed(head)) *slot_of(&reader->command, command, C_EXT_FIELDS) = fields_dict(reader, head, &outcome);
+    if (outcome == DONE) outcome = fill(reader, command, head, body, size);
     if (outcome == DONE) *made = command;
     else Py_DECREF(command);
     return outcome;

@@ -22,8 +22,7 @@ static Outcome find_values(const Head *head, const Slice *values[HEADER_SLOTS]) 
         int place = is_letter ? key->start[0] - 'a' : long_name(key);
         const Slice **found = is_letter ? letters : names;
         if (place < 0) {
-            /* A signature is checked over all fields, and the typed header does not keep them. */
-            if (value->is_escaped || (value->size > 0 && SLICE_IS(key, "AccessKey"))) return UNUSUAL;
+            if (value->is_escaped) return UNUSUAL;
             continue;
         }
         if (found[place] != NULL) return UNUSUAL;

@@ -59,11 +59,10 @@ def signature_of(command: RemotingCommand, secret: bytes) -> bytes:
     """The signature that a request of the owner of this secret has."""
     import hmac  # it costs 5 ms with its libraries, which a command without keys need not spend
 
-    fields = dict(command.ext_fields)
-    fields.pop(SIGNATURE, None)
-    if command.version <= _V4_9_3:
-        fields.pop(_UNSIGNED, None)
-    signed = "".join([fields[name] for name in sorted(fields)]).encode("utf-8", "replace") + command.body
+    fields = command.ext_fields
+    left_out = (SIGNATURE, _UNSIGNED) if command.version <= _V4_9_3 else (SIGNATURE,)
+    values = [fields[name] for name in sorted(fields) if name not in left_out]
+    signed = "".join(values).encode("utf-8", "replace") + command.body
     return binascii.b2a_base64(hmac.digest(secret, signed, "sha1"), newline=False)
 
 

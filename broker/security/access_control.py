@@ -24,6 +24,7 @@ from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
+from remoting.headers.send import SendRequest
 from remoting.router import Guard, Router
 
 DECISIONS_MAX: Final = 50_000
@@ -120,6 +121,7 @@ class AccessControl:
         self._unsigned: frozenset[int] = frozenset()
         self._unasked: frozenset[int] = frozenset()
         self._decisions: dict[tuple[str, str, Access], str | None] = {}
+        self._sends: dict[tuple[str, str, str], str | None] = {}
         self._version = -1
         self._is_on = False
         state.on_settings_changed(self.apply_settings)
@@ -187,6 +189,21 @@ class AccessControl:
             return f"User:{name} not found."
         if account.is_super:
             return None
+        if type(request) is SendRequest:
+            return self._send_decision(account, request, host)
+        return self._refusal_of(account, request, host)
+
+    def _send_decision(self, account: Account, request: SendRequest, host: str) -> str | None:
+        """Of a send, kept as a whole: what it needs follows from its topic alone."""
+        key = account.name, host, request.header.topic
+        if self._version == self._state.access.version and key in self._sends:
+            return self._sends[key]
+        remark = self._refusal_of(account, request, host)
+        self._sends[key] = remark
+        return remark
+
+    def _refusal_of(self, account: Account, request: RemotingCommand, host: str) -> str | None:
+        name = account.name
         try:
             accesses = required_access(request, self._config.broker_cluster_name)
         except UnreadableRequestError:
@@ -202,6 +219,7 @@ class AccessControl:
         if self._version != self._state.access.version or len(self._decisions) >= DECISIONS_MAX:
             self._version = self._state.access.version
             self._decisions.clear()
+            self._sends.clear()
         key = account.name, host, access
         if key not in self._decisions:
             self._decisions[key] = refusal(account.rights, access, host)

@@ -102,9 +102,12 @@ class SendMessageRequestHeader(RequestHeader):
             raise HeaderError(letter, f"({error.field}) {error.problem}") from None
 
 
+_kept_fields: Final = RemotingCommand.__dict__["ext_fields"]
+
+
 class SendRequest(RemotingCommand):
     """An ordinary request 10, 310 or 320. Its ext fields are those of its header, in the form with full
-    names: what the header has no name for is not kept.
+    names: what the header has no name for is not kept. Of a signed request all fields are kept as they came.
     """
 
     __slots__ = ("header",)
@@ -113,7 +116,11 @@ class SendRequest(RemotingCommand):
 
     @property
     def ext_fields(self) -> dict[str, str]:
-        return self.header.ext_fields()
+        try:
+            kept: dict[str, str] = _kept_fields.__get__(self)
+        except AttributeError:
+            return self.header.ext_fields()
+        return kept
 
     @ext_fields.setter
     def ext_fields(self, fields: dict[str, str]) -> None:

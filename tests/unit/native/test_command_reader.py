@@ -95,9 +95,12 @@ def test_sends_of_stock_clients_are_read_whole(ext: dict[str, object], code: int
 
 def test_a_signed_send_keeps_all_its_fields() -> None:
     """Its signature is checked over them, those without a name in the header too."""
-    (command,) = check([json_frame(json_send(JAVA | {"AccessKey": "alice", "SecurityToken": "x"}))])
-    assert not isinstance(command, SendRequest)
-    assert command.ext_fields["SecurityToken"] == "x"
+    signed = JAVA | {"AccessKey": "alice", "SecurityToken": "x"}
+    (command,) = check([json_frame(json_send(signed))])
+    assert isinstance(command, SendRequest)
+    assert command.ext_fields == signed
+    (unsigned,) = check([json_frame(json_send(JAVA | {"AccessKey": ""}))])
+    assert "AccessKey" not in unsigned.ext_fields
 
 
 @given(st.lists(frames(), min_size=1, max_size=3))

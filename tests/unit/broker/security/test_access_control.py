@@ -11,6 +11,7 @@ from broker.state.changes import PutSettings
 from remoting.acl import Signer
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
+from remoting.headers.send import SendMessageRequestHeader, SendRequest
 from tests.support.secured import INNER, ROOT, Secured
 
 ALICE = Signer("alice", "alice-secret")
@@ -68,6 +69,32 @@ async def test_rights_are_asked_for_and_taken_away_at_once(broker: Secured) -> N
     await broker.allow("alice", "Topic:TBW*", "Get", decision="Deny")
     denied = await refused(broker, ALICE, GET_CONFIG, topic="TBW102")
     assert denied == words.replace("no matched policies", "the decision is deny")
+
+
+async def test_what_is_kept_of_sends_follows_the_rights(broker: Secured) -> None:
+    def send(topic: str) -> SendRequest:
+        header = SendMessageRequestHeader("p", topic, "TBW102", 4, 0, 0, 1)
+        request = SendRequest(RequestCode.SEND_MESSAGE_V2, ext_fields=header.ext_fields())
+        kept = RemotingCommand.__dict__["ext_fields"]
+        signed = RemotingCommand(request.code, ext_fields=header.ext_fields())
+        ALICE.sign(signed)
+        kept.__set__(request, signed.ext_fields)
+        return request
+
+    def refusal(topic: str) -> bool:
+        guard = broker.parts.router.guard
+        assert guard is not None
+        return guard(send(topic), broker.connection.as_connection) is not None
+
+    assert [refusal("orders"), refusal("orders")] == [True, True]
+    await broker.allow("alice", "Topic:orders", "Pub")
+    assert [refusal("orders"), refusal("orders"), refusal("others")] == [False, False, True]
+    broker.connection.remote_host = "10.0.0.1"
+    await broker.allow("alice", "Topic:orders", "Pub", sourceIps=["192.168.0.1"])
+    assert refusal("orders")
+    await broker.ask(ROOT, RequestCode.AUTH_DELETE_ACL, subject="User:alice")
+    broker.connection.remote_host = "192.168.0.1"
+    assert refusal("orders")
 
 
 async def test_rights_may_be_bound_to_addresses(broker: Secured) -> None:
