@@ -2,7 +2,7 @@
 
 A request first waits for a slot of its broker, then for a slot of the process, so requests to a hanging
 broker do not use up the process's slots. After a timeout the broker's circuit breaker opens: requests to it
-fail at once, and when the pause is over a background probe decides whether it closes.
+fail at once, and when the pause has ended a background probe decides whether it closes.
 """
 
 import asyncio
@@ -227,7 +227,7 @@ class Gateway:
                 del self._lines[address]
 
     def _refuse_silent(self, address: str, line: _Line) -> NoReturn:
-        """Raises: AskError. Starts a probe when the pause is over."""
+        """Raises: AskError. Starts a probe when the pause has ended."""
         left_s = line.breaker.pause_left_s(self._now_s())
         if left_s == 0.0 and line.probe is None:
             line.probe = asyncio.create_task(self._probe(address, line))

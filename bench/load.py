@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bench.results_file import save
-from ledgermq.client.connecting import tls_credentials
+from ledgermq.client import tls_credentials
 from ledgermq.load.cluster import LoadCluster, ask
 from ledgermq.load.run import Load, LoadResult, Run
 

@@ -38,7 +38,7 @@ from bench.pipeline_summary import TITLES, Measured, failed, summarize, targets
 from bench.processes import end_on_signals
 from bench.results_file import machine, save
 from bench.rivals import rivals_folder
-from rocketmq_spark.jobs.errors import sentence_of
+from rocketmq_spark.errors import sentence_of
 
 PHASES: tuple[tuple[int, tuple[Part, ...]], ...] = (
     (2, READING),

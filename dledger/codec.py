@@ -194,7 +194,7 @@ class FrameDecoder:
             return None
         length, header_bytes = _LENGTHS.unpack_from(source, start)
         if length > self._frame_bytes_max:
-            raise PeerProtocolError(f"a frame of {length} bytes is over {self._frame_bytes_max}")
+            raise PeerProtocolError(f"a frame of {length} bytes is longer than {self._frame_bytes_max}")
         if header_bytes > HEADER_BYTES_MAX or header_bytes + _LENGTH_BYTES > length:
             raise PeerProtocolError(f"a header of {header_bytes} bytes in a frame of {length}")
         frame_bytes = int(length) + _LENGTH_BYTES

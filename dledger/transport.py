@@ -38,8 +38,8 @@ from sockets.tls import HANDSHAKE_FIRST_BYTE, PeerNames, TlsError
 logger = logging.getLogger(__name__)
 
 Address = tuple[str, int]
-_SUCCESSOR_WAITS: Final = 0.01
-"""Of the age limit: a new connection is not used for so long."""
+_JOINED_BYTES_MAX: Final = 256 * 1024
+"""More bytes are encrypted buffer by buffer: the copy would cost more than the calls that it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,11 @@ class TransportLimits:
     connect_timeout_ms: for the connection and, with certificates, its TLS. handshake_timeout_ms: a
     connection without a handshake by then is closed; TLS is a part of it. handshake_bytes_max: a connection
     that sent more bytes than this without a handshake is closed. handshakes_max: connections without a
-    handshake yet; a further one closes the oldest. closed_log_interval_ms: closed connections are logged at
-    most this often. unacknowledged_timeout_ms: TCP_USER_TIMEOUT, after which the kernel aborts a connection
-    whose bytes the peer's machine does not acknowledge.
+    handshake yet; a further one closes the oldest. strangers_per_s: with certificates, connections a second
+    from addresses of no member, whose handshakes cost time; further ones are closed at once.
+    closed_log_interval_ms: closed connections are logged at most this often. unacknowledged_timeout_ms:
+    TCP_USER_TIMEOUT, after which the kernel aborts a connection whose bytes the peer's machine does not
+    acknowledge.
     """
 
     frame_bytes_max: int = 32 * 1024 * 1024
@@ -61,6 +63,7 @@ class TransportLimits:
     handshake_timeout_ms: int = 3_000
     handshake_bytes_max: int = 64 * 1024
     handshakes_max: int = 256
+    strangers_per_s: int = 20
     closed_log_interval_ms: int = 1_000
     unacknowledged_timeout_ms: int = 10_000
 
@@ -101,6 +104,8 @@ class Transport:
         self._dialers = {peer: _Dialer(self, peer, address) for peer, address in self.peers.items()}
         self._inbound: dict[str, _Inbound] = {}
         self._lost: set[str] = set()
+        self._hosts = {address[0] for address in self.peers.values()}
+        self._stranger_second = self._strangers = 0
         self._encoded: Message | None = None
         self._frame: Sequence[bytes | memoryview] = ()
         self._open: dict[_Inbound, None] = {}
@@ -159,10 +164,23 @@ class Transport:
         """
         self._open[inbound] = None
         self._unidentified[inbound] = None
+        if self.credentials is not None and inbound.host not in self._hosts and self._are_too_many():
+            inbound.refuse(f"over {self.limits.strangers_per_s} connections a second of no member's address")
+            return
         if len(self._unidentified) > self.limits.handshakes_max:
             oldest = next(iter(self._unidentified))
             del self._unidentified[oldest]
             oldest.refuse(f"{self.limits.handshakes_max} newer connections wait for their handshake")
+
+    def _are_too_many(self) -> bool:
+        """Counts a connection of no member's address. The handshakes of many such connections would take the
+        time of the event loop; those of members do not compete with them.
+        """
+        second = int(asyncio.get_running_loop().time())
+        if second != self._stranger_second:
+            self._stranger_second, self._strangers = second, 0
+        self._strangers += 1
+        return self._strangers > self.limits.strangers_per_s
 
     def identified(self, inbound: "_Inbound", hello: Hello) -> None:
         """The handshake of a peer. Its newest connection counts, the one before is closed: after a power
@@ -287,7 +305,7 @@ class _Dialer:
         if previous is not made:
             # The peer knows by then that this connection has its certificate, and the end of the other one
             # is no failure (`Transport.lost`). The other one works meanwhile.
-            await asyncio.sleep(self._age_max_ms * _SUCCESSOR_WAITS / 1000)
+            await asyncio.sleep(self.successor_delay_ms / 1000)
             self.connection = made
             await previous.end()
         made.greet()
@@ -305,6 +323,11 @@ class _Dialer:
         except TimeoutError:
             return True
         return False
+
+    @property
+    def successor_delay_ms(self) -> float:
+        """Long enough for the handshake to reach the peer, and shorter than it waits for a Hello."""
+        return min(self._owner.limits.reconnect_delay_ms, self._age_max_ms / 50)
 
     @property
     def _age_max_ms(self) -> int:
@@ -513,11 +536,17 @@ class _Outbound(asyncio.Protocol):
             return
         try:
             if self._stream is not None:
-                self._stream.encrypt(buffers)
-                buffers = [self._stream.take_outgoing()]
+                buffers = [self._encrypted(self._stream, buffers)]
             self._transport.writelines(buffers)
         except Exception as error:  # noqa: BLE001 (see the class)
             self._fail(error)
+
+    @staticmethod
+    def _encrypted(stream: PeerStream, buffers: list[bytes | memoryview]) -> bytes:
+        """Small buffers share a record of TLS, and a call. Raises TlsError."""
+        is_small = sum(map(len, buffers)) <= _JOINED_BYTES_MAX
+        stream.encrypt([b"".join(buffers)] if is_small else buffers)
+        return stream.take_outgoing()
 
 
 class _Inbound(asyncio.Protocol):
@@ -533,12 +562,15 @@ class _Inbound(asyncio.Protocol):
         self._decoder = FrameDecoder(owner.limits.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._address = "?"
+        self.host = ""
         self._deadline: asyncio.TimerHandle | None = None
         self._unidentified_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._address = str(transport.get_extra_info("peername"))
+        address = transport.get_extra_info("peername")
+        self._address = str(address)
+        self.host = address[0] if address else ""
         delay = self._owner.limits.handshake_timeout_ms / 1000
         self._deadline = asyncio.get_running_loop().call_later(delay, self._no_handshake)
         self._owner.opened(self)

@@ -1,4 +1,12 @@
-"""Every error of the pipeline that a user can meet. Each message says what to do or what was tried."""
+"""Every error of the pipeline that a user can meet, and the one sentence that is shown of an error inside
+Spark. Each message says what to do or what was tried.
+"""
+
+import re
+from typing import Final
+
+SENTENCE_LENGTH_MAX: Final = 2000
+_OWN_ERROR: Final = re.compile(r"rocketmq_spark\.(?:\w+\.)*errors\.\w+: (.+)")
 
 
 class RocketmqSparkError(Exception):
@@ -45,3 +53,31 @@ class DeliveryError(RocketmqSparkError):
 
 class CorruptDataError(RocketmqSparkError):
     """Bytes that should be records, or a compressed body, are not."""
+
+
+class JobError(RocketmqSparkError):
+    """A job could not be done; the message is a sentence with the reason and the remedy."""
+
+
+class SetupError(JobError):
+    """Spark, Java or a package that the job needs is missing or too old."""
+
+
+class ManifestError(JobError):
+    """The manifest of an archive is unreadable or contradicts itself."""
+
+
+class ArchiveError(JobError):
+    """What was to be archived does not go with what the archive holds."""
+
+
+def sentence_of(error: BaseException) -> str:
+    """The words of an error: of the pipeline's own one inside Spark's traces where there is one."""
+    text = str(error).strip()
+    if isinstance(error, RocketmqSparkError):
+        return text
+    own = _OWN_ERROR.findall(text)
+    if own:
+        return str(own[-1]).strip()[:SENTENCE_LENGTH_MAX]
+    first_line = text.splitlines()[0] if text else type(error).__name__
+    return first_line[:SENTENCE_LENGTH_MAX]

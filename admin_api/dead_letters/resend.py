@@ -33,7 +33,7 @@ EXAMINED_MAX: Final = 2_000
 FAILURES_MAX: Final = 3
 """So many failures in a row, and the rest is not tried."""
 RESENT_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of the bodies of one call, which are held until it is over."""
+"""Of the bodies of one call, which are held until the call has ended."""
 FOUND_AT_ONCE: Final = 8
 """Letters searched for at one time, whose bodies may go beyond that."""
 

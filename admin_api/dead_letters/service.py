@@ -74,7 +74,7 @@ SCANNED_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 class Scan:
-    """One pass. When it is over, `is_cut`: the limit ended it."""
+    """One pass over the messages. `is_cut`, set at its end: it stopped at the limit."""
 
     def __init__(self, messages: Messages, search: Search) -> None:
         self.is_cut = False

@@ -43,7 +43,7 @@ async function renewToken(refused) {
   return true;
 }
 
-/** Sends a request. One refused with 429 was not begun: it is sent again when the time that the answer names is over. */
+/** Sends a request. One refused with 429 was not begun: it is sent again after the time that the answer names. */
 async function send(path, options = {}) {
   for (let tries = 1; ; tries += 1) {
     const answer = await sendOnce(path, options);

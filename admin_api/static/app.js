@@ -89,7 +89,7 @@ function App() {
     <footer>
       <p>
         Indexes count log entries from 0. <strong>Committed</strong> entries are held by a majority and are all that consumers see.
-        ${" "}What nobody could say is shown as <i class="unknown">unknown</i>.
+        ${" "}What no node could answer is shown as <i class="unknown">unknown</i>.
       </p>
     </footer>
     <${News} />

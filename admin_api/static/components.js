@@ -8,7 +8,7 @@ import { useMemo, useRef, useState } from "/static/vendor/preact/hooks.mjs";
 
 const PAGE_SIZE = 100;
 const TYPING_MS = 300;
-export const UNKNOWN = "Unknown: nobody who would know gives an answer.";
+export const UNKNOWN = "Unknown: the nodes that know it do not answer.";
 let made = 0;
 
 /** `kind`: "" for an ordinary one, "strong" for what one came to do, "danger" for what cannot be taken back. */
@@ -67,7 +67,7 @@ export function PlainTable({ heads, rows }) {
  * columns: [{ title, read(row) -> text|null, link(row) -> address, view(row) -> markup, sort(row) -> number|string|null,
  * isNumber, isPlain, isText }]; a `view` stands in place of `read`. What is plain is short and stays on one line. A text may
  * be long and is folded; of any other value a long word is cut, so that one name does not take the room of the other columns.
- * rows: undefined while they are read, null when nobody could say what there is.
+ * rows: undefined while they are read, null when no node could answer.
  * sort: [column number, "ascending"|"descending"] or null to keep the order given.
  */
 export function Table({ label, columns, rows, keyOf, empty = "None.", sort = null }) {
@@ -104,7 +104,7 @@ export function Table({ label, columns, rows, keyOf, empty = "None.", sort = nul
     </div></div>`;
 }
 
-/** What nobody knows comes last, whichever way round. */
+/** Unknown values come last, in either direction. */
 function sorted(rows, read, direction) {
   const sign = direction === "ascending" ? 1 : -1;
   return [...rows].sort((a, b) => {

@@ -2,11 +2,12 @@
 rates of counters that only grow (StoreStatsService).
 
 A counter (StatsItem) holds sums of the last minute, hour and day, in slots of 10 s, 10 min and 1 h. It
-adds to its 10-s slot only; when that slot is over, its sums are added to the three rings. A ring's slot that
-is older than its window is not counted, so an idle counter needs no timer. Times are ms of a monotonic clock.
+adds to its 10-s slot only; when that slot has ended, its sums are added to the three rings. A ring's slot
+that is older than its window is not counted, so an idle counter needs no timer. Times are ms of a
+monotonic clock.
 
 Puts are counted from what the log dispatches, a batch at a time: only committed messages, from any source (a
-producer, a delay that is over, a transaction), on the writable leader only. Gets are counted by answer.
+producer, a delay that has expired, a transaction), on the writable leader only. Gets are counted by answer.
 Memory is bounded by ITEMS_MAX counters; at the bound, counters that were idle for a day are dropped; without
 such a counter, a new key is counted only in the broker's totals and in the figure of keys without a counter.
 A restarted node begins at 0, as RocketMQ's broker does.

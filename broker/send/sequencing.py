@@ -113,7 +113,7 @@ class Sequencing(LogMachine):
             self._check_room(tip, applied)
             return self._append(key, batch_id, 0, digests or (NO_DIGEST,) * (count + 1), tip, None)
         if batch_id < reached.batch_id:
-            remark = f"the writer has gone on to batch {reached.batch_id}; batch {batch_id} is over"
+            remark = f"the writer has gone on to batch {reached.batch_id}; batch {batch_id} has ended"
             raise SequenceRefusedError(ResponseCode.LEDGERMQ_SEQUENCE_OVER, remark, reached)
         end = first + count
         if first > reached.next_sequence:

@@ -124,7 +124,7 @@ def split(covered_index: int, data: bytes, part_bytes: int) -> Iterator[bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeCheckpoint:
+class CompleteCheckpoint:
     """A complete checkpoint (all its parts are committed), and the (position, size) in bytes of the parts'
     records.
     """
@@ -143,7 +143,7 @@ class Assembler:
         self._parts = 0
         self._places: list[tuple[int, int]] = []
 
-    def add(self, body: bytes, place: tuple[int, int]) -> WholeCheckpoint | None:
+    def add(self, body: bytes, place: tuple[int, int]) -> CompleteCheckpoint | None:
         """The next record in log order; what it completes. Raises CheckpointRecordError."""
         covered_index, number, parts = _head_of(body)
         if number == 0:
@@ -154,7 +154,7 @@ class Assembler:
             self._places.append(place)
         if number + 1 < parts:
             return None
-        return WholeCheckpoint(covered_index, tuple(self._places))
+        return CompleteCheckpoint(covered_index, tuple(self._places))
 
 
 def _head_of(body: bytes) -> tuple[int, int, int]:
@@ -253,7 +253,7 @@ class BaseKeeper:
                 return status
         return PutStatus.PUT_OK
 
-    def _complete_in(self, batch: DispatchBatch) -> WholeCheckpoint | None:
+    def _complete_in(self, batch: DispatchBatch) -> CompleteCheckpoint | None:
         """The last checkpoint that the batch completes. Raises DamagedRecordError."""
         found = None
         for request in batch if CHECKPOINT_TOPIC in batch.topics else ():
@@ -263,7 +263,7 @@ class BaseKeeper:
                 found = self._assembler.add(body, place) or found
         return found
 
-    def read(self, whole: WholeCheckpoint) -> Snapshot:
+    def read(self, whole: CompleteCheckpoint) -> Snapshot:
         """The state that a checkpoint holds. Raises DamagedRecordError, CorruptSnapshotError."""
         pieces = [piece_of(bytes(decode_record(self._log.read(*place)).body)) for place in whole.places]
         return decode_snapshot(b"".join(pieces))

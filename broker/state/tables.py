@@ -173,7 +173,7 @@ class PendingResets:
         return iter(self._rows.items())
 
     def put(self, group: str, topic: str, offsets: Mapping[int, int], stored_ms: int) -> None:
-        """A reset was stored; those of long before it are over."""
+        """A reset was stored; resets older than the retention of marks are removed."""
         for queue_id, offset in offsets.items():
             self._remove((group, topic, queue_id))
             self._add((group, topic, queue_id), PendingReset(offset, stored_ms))

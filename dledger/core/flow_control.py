@@ -65,7 +65,7 @@ class CatchUp:
         self._waits += 1
 
     def end_window(self, now_ms: int, oldest_wait_ms: int | None) -> None:
-        """Adapts the rate if the window is over. `oldest_wait_ms`: of the append that waits longest now."""
+        """Adapts the rate if the window has ended. `oldest_wait_ms`: of the append that waits longest now."""
         if now_ms < self._window_end_ms:
             return
         wait_ms = self._waits_ms / self._waits if self._waits else None

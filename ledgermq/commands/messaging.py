@@ -12,18 +12,17 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-from ledgermq.client.connecting import messaging_client
-from ledgermq.client.consumer import Consumer
-from ledgermq.client.producer import Producer
+from ledgermq.client import Consumer, Producer, messaging_client
 from ledgermq.errors import UserError
 from ledgermq.output import printable
 from ledgermq.signals import run
 from remoting.client.aio import RemotingClient
 from remoting.errors import ClientError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 LINE_BYTES_MAX = 4 * 1024 * 1024
 """A message body may not be longer."""
@@ -127,7 +126,7 @@ async def send_messages(options: ProduceOptions) -> None:
 
 
 async def _send_all(
-    options: ProduceOptions, client: RemotingClient, tally: _Tally, progress: Progress
+    options: ProduceOptions, client: RemotingClient, tally: _Tally, progress: "Progress"
 ) -> None:
     bar = progress.add_task(f"to {options.topic}", total=options.count)
     producer = Producer(client, options.namesrv)
@@ -185,7 +184,10 @@ async def _paced(bodies: AsyncIterator[bytes], rate: float | None) -> AsyncItera
         yield body
 
 
-def _progress() -> Progress:
+def _progress() -> "Progress":
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from ledgermq.client.connecting import messaging_client
+from ledgermq.client import messaging_client
 from ledgermq.errors import UserError
 from remoting.client.aio import RemotingClient, RouteTable
 from remoting.client.routes import leaders_of

@@ -18,8 +18,7 @@ import orjson
 import typer
 from typer.core import TyperCommand
 
-from rocketmq_spark.errors import OptionError, RocketmqSparkError
-from rocketmq_spark.jobs.errors import JobError, sentence_of
+from rocketmq_spark.errors import JobError, OptionError, RocketmqSparkError, sentence_of
 from rocketmq_spark.jobs.session import PACKAGES, SessionOptions, open_session, parse_conf, require_packages
 
 if TYPE_CHECKING:
@@ -225,13 +224,15 @@ def archive(
     check(options)
     with job("archive", master, conf) as spark:
         done = run_archive(spark, options, progress_on(name="messages archived"))
-    if as_json:
-        print(orjson.dumps(done).decode())
-    else:
-        print(
-            f"{done.messages:,} messages ({bytes_words(done.body_bytes)}) archived to {to} "
-            f"in {done.batches:,} batches, {done.files:,} files."
-        )
+    sentence = (
+        f"{done.messages:,} messages ({bytes_words(done.body_bytes)}) archived to {to} "
+        f"in {done.batches:,} batches, {done.files:,} files."
+    )
+    _print_result(done, sentence, as_json)
+
+
+def _print_result(done: object, sentence: str, as_json: bool) -> None:
+    print(orjson.dumps(done).decode() if as_json else sentence)
 
 
 def _starting(text: str) -> dict[str, str]:
@@ -358,13 +359,11 @@ def replay(
     check(options)
     with job("replay", master, conf) as spark:
         done = run_replay(spark, options, progress_on(name="messages replayed"))
-    if as_json:
-        print(orjson.dumps(done).decode())
-    else:
-        print(
-            f"{done.messages:,} messages sent to {to} in {done.batches:,} batches; "
-            f"{done.total:,} by all runs of this replay ({options.state})."
-        )
+    sentence = (
+        f"{done.messages:,} messages sent to {to} in {done.batches:,} batches; "
+        f"{done.total:,} by all runs of this replay ({options.state})."
+    )
+    _print_result(done, sentence, as_json)
 
 
 def _given(**options: str | None) -> dict[str, str]:
@@ -580,10 +579,8 @@ def report(
     check(options)
     with job("report", master, conf) as spark:
         done = run_report(spark, options, progress_on(name="steps of the report"))
-    if as_json:
-        print(orjson.dumps(done).decode())
-    else:
-        print(f"{done.messages:,} messages: {done.page}, and as Parquet beside it: {', '.join(done.tables)}.")
+    sentence = f"{done.messages:,} messages: {done.page}, and as Parquet beside it: {', '.join(done.tables)}."
+    _print_result(done, sentence, as_json)
 
 
 INTERRUPTED: Final = 130

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_spark.jobs.errors import JobError, SetupError, sentence_of
+from rocketmq_spark.errors import JobError, SetupError, sentence_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

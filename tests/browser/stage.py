@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from ledgermq.client.producer import Producer
+from ledgermq.client import Producer
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from tests.integration.cluster import Cluster

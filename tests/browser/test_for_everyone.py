@@ -51,6 +51,15 @@ def test_every_view_is_labelled_readable_and_fits_a_phone(
     assert found == {}
 
 
+def test_every_column_of_the_nodes_fits_a_small_window(open_page: OpenPage) -> None:
+    page = open_page("#/nodes", (1100, 820))
+    expect(page.get_by_role("columnheader", name="Started")).to_be_visible()
+    hidden = page.evaluate(
+        "(box => box.scrollWidth - box.clientWidth)(document.querySelector('main .scroll-x'))"
+    )
+    assert hidden == 0
+
+
 @pytest.mark.parametrize(
     "is_dark", [pytest.param(False, id="light"), pytest.param(True, id="dark", marks=pytest.mark.long)]
 )

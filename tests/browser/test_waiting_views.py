@@ -31,7 +31,7 @@ def test_a_list_says_that_it_is_read_and_then_that_nobody_could_say(
     expect(page.locator("thead")).to_be_hidden()
     until_there_is_one(page, held)
     held[0].abort()
-    expect(said).to_contain_text("Unknown: nobody")
+    expect(said).to_contain_text("Unknown: the nodes")
     expect(page.locator(".notice")).to_contain_text("The admin process cannot be reached.")
 
 
@@ -41,7 +41,7 @@ def test_a_view_of_which_nothing_is_answered_says_so(open_page: OpenPage, stage:
     page.route("**/api/v1/producer-groups?*", lambda route: route.abort())
     page.goto(f"{stage.cluster.admin}/#/topics/{TOPIC}")
     expect(page.locator(".notice")).to_contain_text("Nothing could be read.")
-    expect(page.locator(".panel .empty").first).to_contain_text("Unknown: nobody")
+    expect(page.locator(".panel .empty").first).to_contain_text("Unknown: the nodes")
 
 
 def test_a_group_that_vanishes_while_it_is_looked_at_is_gone(open_page: OpenPage, stage: Stage) -> None:

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.client.consumer import Consumer
-from ledgermq.client.producer import Producer
+from ledgermq.client import Consumer, Producer
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand

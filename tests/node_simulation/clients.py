@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ledgermq.client.consumer import decode_records
+from ledgermq.client import decode_records
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from ledgermq.client.consumer import Consumer
-from ledgermq.client.producer import Producer
+from ledgermq.client import Consumer, Producer
 from remoting.errors import ClientError
 from tests.histories.operations import Crash, Outcome, Queue, Send
 from tests.node_simulation.clients import History, RecordingClient, body_of, value_of

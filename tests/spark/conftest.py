@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rocketmq_spark import register
-from rocketmq_spark.jobs.errors import SetupError
+from rocketmq_spark.errors import SetupError
 from rocketmq_spark.jobs.session import require_java
 from tests.integration.client_runs import ROOT, need
 from tests.integration.cluster import Cluster

@@ -17,12 +17,11 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from remoting.errors import RemotingError
-from rocketmq_spark.errors import RocketmqSparkError
+from rocketmq_spark.errors import ArchiveError, RocketmqSparkError
 from rocketmq_spark.jobs.archive.files import SPARK_SCHEMA
 from rocketmq_spark.jobs.archive.job import ArchiveOptions, run_archive
 from rocketmq_spark.jobs.archive.store import ArchiveStore
 from rocketmq_spark.jobs.archive.verify import run_verify
-from rocketmq_spark.jobs.errors import ArchiveError
 from tests.integration.cluster import COMMAND, Cluster
 from tests.integration.streams import Acknowledged, read_topic
 from tests.integration.waiting import wait_for

@@ -120,7 +120,7 @@ def test_a_write_with_a_writers_id_can_be_run_again(
     for batch_id in (4, 4, 5):
         write(frame, cluster.namesrv, **options, batchId=batch_id, createTopicQueues=2)
     assert set(Counter(read_bodies(cluster.namesrv, topic)).values()) == {2}
-    with pytest.raises(PySparkException, match="batch 4 is over"):
+    with pytest.raises(PySparkException, match="batch 4 has ended"):
         write(frame, cluster.namesrv, **options, batchId=4)
 
 

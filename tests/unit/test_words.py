@@ -47,6 +47,7 @@ TOOLS = [
 """The tests' own tools and scenarios, which strangers read too."""
 PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["root_packages"]
 CODE = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+CODE += [path for path in sorted((ROOT / "admin_api/static").rglob("*.js")) if "vendor" not in path.parts]
 
 
 def uses(word: str, paths: list[Path]) -> list[str]:

@@ -140,7 +140,7 @@ async function handOver(group) {
 async function preferLeader(group) {
   const title = `Preferred leader of ${group.group}`;
   const members = group.nodes.map((node) => node.id).filter((id) => id !== null);
-  const options = [["", "nobody"], ...members];
+  const options = [["", "none"], ...members];
   const values = await askForm(title, [{ name: "nodeId", title: "Preferred leader", type: "select", options }]);
   if (values === null) return;
   const path = `/api/v1/replication/${encodeURIComponent(group.group)}/preferred-leader`;

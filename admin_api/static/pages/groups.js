@@ -141,7 +141,7 @@ function Group({ name, onGone }) {
       <${Panel} title="Progress"><${Progress} topics=${pick(progress, (answer) => answer.topics)} /><//>
       <${Panel} title="Consumers">
         <${Table} label="Consumers" columns=${memberColumns(path)} keyOf=${(row) => row.clientId}
-          rows=${pick(group, (answer) => answer.members)} empty="Nobody is connected." />
+          rows=${pick(group, (answer) => answer.members)} empty="No consumer is connected." />
       <//>
       <${Panel} title="Subscriptions">
         <${Table} label="Subscriptions" columns=${SUBSCRIPTIONS} keyOf=${(row) => row.topic}
@@ -167,7 +167,7 @@ function factsOf(group) {
   ];
 }
 
-/** topics: undefined while they are read, null when nobody could say. */
+/** topics: undefined while they are read, null when no broker answered. */
 function Progress({ topics }) {
   if (!topics?.length) {
     const text = topics === undefined ? "Loading…" : topics === null ? UNKNOWN : "It has no offset in any topic.";

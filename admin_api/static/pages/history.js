@@ -28,7 +28,7 @@ export function useHistory() {
       if (times.length > 0) newestMs.current = Math.max(newestMs.current ?? 0, ...times);
       setHistory((known) => withNewer(known, answer));
     } catch {
-      // The plots stay as they are and end where they end; the head of the page says that nobody answers.
+      // The plots stay as they are and end where they end; the head of the page says that the process does not answer.
     }
   }, REFRESH_MS, []);
   return history;

@@ -69,7 +69,7 @@ const FORMATS = [{
   options: [["auto", "as it is"], ["text", "text"], ["json", "JSON"], ["hex", "hex"], ["base64", "base64"]],
 }];
 const STATES = {
-  consumed: "✓ consumed", filtered: "– left out by its filter", notYet: "… not yet", offline: "○ not yet, nobody is connected", unknown: null,
+  consumed: "✓ consumed", filtered: "– left out by its filter", notYet: "… not yet", offline: "○ not yet, no consumer is connected", unknown: null,
 };
 const CONSUMED_BY = [
   { title: "Group", read: (row) => row.group, link: (row) => `#/groups/${encodeURIComponent(row.group)}` },
@@ -113,7 +113,7 @@ export function MessagePage({ subject: id, query }) {
       <//>
       <${Panel} title="Trace">
         <${Table} label="Trace" columns=${TRACE} keyOf=${(row) => `${row.kind}${row.atMs}${row.group}${row.clientHost}`}
-          rows=${pick(trace, (answer) => answer.spans)} empty="No client told of it: none traces." />
+          rows=${pick(trace, (answer) => answer.spans)} empty="No client has sent a trace of it." />
       <//>
     </div>`;
 }

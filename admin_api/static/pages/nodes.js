@@ -18,7 +18,7 @@ const NODES = {
   empty: "No broker is known.",
   columns: [
     { title: "Address", isPlain: true, read: (row) => row.address, link: (row) => `#/nodes/${encodeURIComponent(row.address)}` },
-    { title: "State", isText: true, read: sayState },
+    { title: "State", read: sayState },
     { title: "Broker", isPlain: true, read: (row) => row.brokerName },
     { title: "Node", isPlain: true, read: (row) => row.nodeId },
     { title: "Role", isPlain: true, read: (row) => row.role?.toLowerCase() ?? null },

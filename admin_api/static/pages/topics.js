@@ -120,7 +120,7 @@ export function TopicPage({ subject: name }) {
       <//>
       <${Panel} title="Producers of its brokers">
         <${Table} label="Producers" columns=${PRODUCERS} keyOf=${(row) => `${row.group}@${row.clientId}`}
-          rows=${pick(producers, producerRows)} empty="Nobody is connected who may send." />
+          rows=${pick(producers, producerRows)} empty="No producer is connected." />
       <//>
       <${Panel} title="Route">
         <${Table} label="Route" columns=${ROUTE} keyOf=${(row) => row.brokerName}

@@ -13,9 +13,9 @@ from urllib.parse import unquote
 import orjson
 import pyarrow as pa
 
+from rocketmq_spark.errors import ArchiveError, SetupError
 from rocketmq_spark.jobs.archive.files import FILE_SCHEMA
 from rocketmq_spark.jobs.archive.manifest import Batch, DataFile
-from rocketmq_spark.jobs.errors import ArchiveError, SetupError
 
 if TYPE_CHECKING:
     from rocketmq_spark.jobs.archive.store import ArchiveStore

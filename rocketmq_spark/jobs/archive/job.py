@@ -20,7 +20,7 @@ import orjson
 from rocketmq_spark import register
 from rocketmq_spark.client.cluster import Backoff, Cluster, MessageQueue
 from rocketmq_spark.client.queue_offsets import bounds
-from rocketmq_spark.errors import ClusterUnavailableError
+from rocketmq_spark.errors import ArchiveError, ClusterUnavailableError, JobError
 from rocketmq_spark.jobs.archive.delta_log import DeltaLog
 from rocketmq_spark.jobs.archive.files import RESULT_SCHEMA, SPARK_COLUMNS, TaskPlan, writing_task
 from rocketmq_spark.jobs.archive.manifest import (
@@ -33,7 +33,6 @@ from rocketmq_spark.jobs.archive.manifest import (
     spans_after,
 )
 from rocketmq_spark.jobs.archive.store import CHECKPOINT, NO_BATCH, ArchiveStore, absolute
-from rocketmq_spark.jobs.errors import ArchiveError, JobError
 from rocketmq_spark.jobs.progress import Progress, Silent
 from rocketmq_spark.jobs.words import bytes_words
 from rocketmq_spark.options import job_connection

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from rocketmq_spark.jobs.errors import ManifestError
+from rocketmq_spark.errors import ManifestError
 
 MANIFEST_VERSION: Final = 1
 

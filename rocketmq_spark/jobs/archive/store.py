@@ -23,8 +23,8 @@ from typing import Any, Final, TypeVar
 
 import fsspec
 
+from rocketmq_spark.errors import ArchiveError, ManifestError
 from rocketmq_spark.jobs.archive.manifest import Batch, Head, format_batch, parse_batches, parse_last_head
-from rocketmq_spark.jobs.errors import ArchiveError, ManifestError
 
 BATCHES_FOLDED: Final = 1000
 """So many manifest files of one batch become one file."""

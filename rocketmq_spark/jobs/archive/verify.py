@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rocketmq_spark.errors import ArchiveError
 from rocketmq_spark.jobs.archive.files import FILE_COLUMNS, RunBuilder, batches_of, file_slices
 from rocketmq_spark.jobs.archive.manifest import DataFile, ManifestCheck, Run, format_file, parse_file
 from rocketmq_spark.jobs.archive.store import ArchiveStore, absolute
-from rocketmq_spark.jobs.errors import ArchiveError
 from rocketmq_spark.jobs.progress import Progress, Silent
 
 if TYPE_CHECKING:

@@ -18,10 +18,9 @@ from rocketmq_spark import register
 from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.client.pulling import QueueRange
 from rocketmq_spark.client.queue_offsets import bounds
-from rocketmq_spark.errors import TopicNotFoundError
+from rocketmq_spark.errors import JobError, TopicNotFoundError
 from rocketmq_spark.jobs.archive.manifest import QueueName
 from rocketmq_spark.jobs.archive.store import ArchiveStore, absolute
-from rocketmq_spark.jobs.errors import JobError
 from rocketmq_spark.jobs.progress import Progress, Silent
 from rocketmq_spark.jobs.replay.plan import (
     NO_FILE,

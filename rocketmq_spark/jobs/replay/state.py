@@ -10,9 +10,9 @@ from typing import Any, Final
 import fsspec
 import orjson
 
+from rocketmq_spark.errors import JobError
 from rocketmq_spark.jobs.archive.manifest import QueueName
 from rocketmq_spark.jobs.archive.store import is_local, sync, sync_folder
-from rocketmq_spark.jobs.errors import JobError
 from rocketmq_spark.jobs.replay.plan import Slice
 
 STATE_VERSION: Final = 1

@@ -22,10 +22,9 @@ from remoting.command import RemotingCommand
 from remoting.fastjson import FastjsonError, loads
 from rocketmq_spark import register
 from rocketmq_spark.client.cluster import DLQ_PREFIX, Cluster
-from rocketmq_spark.errors import RequestRefusedError
+from rocketmq_spark.errors import JobError, RequestRefusedError
 from rocketmq_spark.jobs.archive.files import SPARK_SCHEMA
 from rocketmq_spark.jobs.archive.store import ArchiveStore, absolute
-from rocketmq_spark.jobs.errors import JobError
 from rocketmq_spark.jobs.progress import Progress, Silent
 from rocketmq_spark.jobs.report import tables as figures
 from rocketmq_spark.jobs.report.page import moment, report_page

@@ -12,7 +12,7 @@ from broker.state.checkpoints import (
     Assembler,
     Base,
     CheckpointRecordError,
-    WholeCheckpoint,
+    CompleteCheckpoint,
     piece_of,
     split,
 )
@@ -39,7 +39,7 @@ def test_parts_are_put_together_again() -> None:
     assert b"".join(map(piece_of, parts)) == data
     assembler = Assembler()
     found = [assembler.add(part, (number, 64)) for number, part in enumerate(parts)]
-    assert found == [None] * 15 + [WholeCheckpoint(41, tuple((number, 64) for number in range(16)))]
+    assert found == [None] * 15 + [CompleteCheckpoint(41, tuple((number, 64) for number in range(16)))]
 
 
 def test_part_that_is_told_again_changes_nothing() -> None:
@@ -48,7 +48,7 @@ def test_part_that_is_told_again_changes_nothing() -> None:
     for number in (0, 1, 0, 1, 2, 1, 2):
         assert assembler.add(parts[number], (number, 9)) is None
     whole = assembler.add(parts[3], (3, 9))
-    assert whole == WholeCheckpoint(41, ((0, 9), (1, 9), (2, 9), (3, 9)))
+    assert whole == CompleteCheckpoint(41, ((0, 9), (1, 9), (2, 9), (3, 9)))
     assert assembler.add(parts[3], (3, 9)) == whole
 
 
@@ -59,7 +59,7 @@ def test_checkpoint_that_lacks_a_part_is_none() -> None:
     assert [assembler.add(part, (0, 1)) for part in (*one[1:], one[0], one[1])] == [None] * 5
     assert assembler.add(one[3], (0, 1)) is None
     assert assembler.add(two[0], (7, 1)) is None
-    assert assembler.add(two[1], (8, 1)) == WholeCheckpoint(50, ((7, 1), (8, 1)))
+    assert assembler.add(two[1], (8, 1)) == CompleteCheckpoint(50, ((7, 1), (8, 1)))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -217,6 +218,30 @@ async def test_tls_without_a_hello_ends_in_time(certificates: Path) -> None:
         assert await ends(reader)
         writer.close()
     assert listener.sink.connected == []
+
+
+@pytest.mark.parametrize("age_max_ms", [1_000, 600_000, 86_400_000])
+async def test_a_successor_says_hello_in_time(certificates: Path, age_max_ms: int) -> None:
+    limits = TransportLimits()
+    node = Node("n0", two_ports(), load(certificates, "n0", age_max_ms), limits)
+    delay_ms = node.transport._dialers["n1"].successor_delay_ms
+    assert delay_ms + limits.connect_timeout_ms < limits.handshake_timeout_ms / 2
+    assert delay_ms < age_max_ms / 10
+
+
+async def test_strangers_that_connect_often_take_no_time_for_handshakes(certificates: Path) -> None:
+    """They are closed at once; members do not count."""
+    limits = replace(LIMITS, strangers_per_s=0, handshake_timeout_ms=60_000)
+    ports = two_ports()
+    listener = Node("n0", ports, load(certificates, "n0"), limits)
+    listener.transport._hosts = {"10.0.0.1"}
+    async with running(listener):
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        assert await ends(reader)
+        writer.close()
+    one, other = (Node(node, ports, load(certificates, node), limits) for node in ports)
+    async with running(one, other):
+        await until(lambda: one.sink.connected == ["n1"])
 
 
 async def test_a_connection_gets_a_successor_without_loss(certificates: Path) -> None:

@@ -167,7 +167,7 @@ def test_an_older_batch_is_an_error_that_says_why(clock: Clock) -> None:
     leader = Leader()
     sender = sender_of(leader)
     deliver(sender, numbered(0, [b"x"], batch_id=3))
-    with pytest.raises(DeliveryError, match="batch 2 is over"):
+    with pytest.raises(DeliveryError, match="batch 2 has ended"):
         deliver(sender, numbered(0, [b"x"], batch_id=2))
 
 

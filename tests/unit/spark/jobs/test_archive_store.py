@@ -12,12 +12,12 @@ from uuid import uuid4
 import pyarrow.parquet as pq
 import pytest
 
+from rocketmq_spark.errors import ArchiveError, ManifestError
 from rocketmq_spark.jobs.archive import store as archive_store
 from rocketmq_spark.jobs.archive.files import OPEN_FILES_MAX, PartitionWriter, TaskPlan
 from rocketmq_spark.jobs.archive.manifest import Batch, DataFile, Head, problems, spans_after
 from rocketmq_spark.jobs.archive.store import NO_BATCH, ArchiveStore
 from rocketmq_spark.jobs.archive.verify import check_file
-from rocketmq_spark.jobs.errors import ArchiveError, ManifestError
 from tests.support.message_rows import batches_cut, row
 
 

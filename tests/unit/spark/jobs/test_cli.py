@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rocketmq_spark.errors import OptionError
+from rocketmq_spark.errors import JobError, OptionError
 from rocketmq_spark.jobs import cli as cli_app
 from rocketmq_spark.jobs.cli import app, unknown_options
-from rocketmq_spark.jobs.errors import JobError
 
 COMMANDS = ("archive", "replay", "audit", "report")
 

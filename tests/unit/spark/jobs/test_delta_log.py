@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from rocketmq_spark.errors import ArchiveError, SetupError
 from rocketmq_spark.jobs.archive import delta_log
 from rocketmq_spark.jobs.archive.delta_log import DeltaLog
 from rocketmq_spark.jobs.archive.files import PartitionWriter, TaskPlan
 from rocketmq_spark.jobs.archive.manifest import Batch, Head, spans_after
 from rocketmq_spark.jobs.archive.store import ArchiveStore
-from rocketmq_spark.jobs.errors import ArchiveError, SetupError
 from tests.support.message_rows import batches_cut, row
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketmq_spark.errors import ManifestError
 from rocketmq_spark.jobs.archive.manifest import (
     Batch,
     DataFile,
@@ -24,7 +25,6 @@ from rocketmq_spark.jobs.archive.manifest import (
     problems,
     spans_after,
 )
-from rocketmq_spark.jobs.errors import ManifestError
 
 QUEUE = QueueName("Orders", "broker-a", 0)
 OTHER = QueueName("Orders", "broker-a", 1)

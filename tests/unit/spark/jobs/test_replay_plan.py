@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketmq_spark.errors import JobError
 from rocketmq_spark.jobs.archive.manifest import DataFile, QueueName, Run
-from rocketmq_spark.jobs.errors import JobError
 from rocketmq_spark.jobs.replay.job import (
     ARROW_BURST_S,
     ARROW_BYTES,

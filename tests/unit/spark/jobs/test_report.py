@@ -13,11 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from remoting.fastjson import object_key_map
-from rocketmq_spark.errors import RequestRefusedError
-from rocketmq_spark.jobs.errors import JobError
+from rocketmq_spark.errors import JobError, RequestRefusedError
 from rocketmq_spark.jobs.pages import environment, render
-from rocketmq_spark.jobs.report import charts as report_charts
-from rocketmq_spark.jobs.report.charts import ALONE_MS, OTHERS, SERIES_MAX, lag, latency, throughput
+from rocketmq_spark.jobs.report import page as report_pages
 from rocketmq_spark.jobs.report.job import (
     GroupLag,
     ReportFolder,
@@ -26,7 +24,17 @@ from rocketmq_spark.jobs.report.job import (
     lag_table,
     parse_lag,
 )
-from rocketmq_spark.jobs.report.page import length, moment, report_page
+from rocketmq_spark.jobs.report.page import (
+    ALONE_MS,
+    OTHERS,
+    SERIES_MAX,
+    lag_plots,
+    latency_plots,
+    length,
+    moment,
+    report_page,
+    throughput_plots,
+)
 from rocketmq_spark.jobs.report.tables import BUCKETS_MAX, bucket_s
 
 NOW_MS = 1_769_835_600_000
@@ -122,7 +130,7 @@ def test_a_page_about_nothing_says_so() -> None:
 
 def test_more_groups_than_colors_are_drawn_as_others() -> None:
     rows = lag_table([sample(NOW_MS, f"group-{number}", number + 1) for number in range(20)]).to_pylist()
-    text = lag(rows)
+    text = lag_plots(rows)
     assert OTHERS in text
     assert len(set(re.findall(r"group-\d+", text))) == SERIES_MAX - 1
     assert "group-19" in text
@@ -177,7 +185,7 @@ class Drawn:
             self.axes += figure.axes
             return title
 
-        monkeypatch.setattr(report_charts, "figure_html", keep)
+        monkeypatch.setattr(report_pages, "figure_html", keep)
 
     def line(self, number: int) -> list[float]:
         drawn: Any = self.axes[number].lines[0].get_ydata()
@@ -194,15 +202,15 @@ def timeline(*seconds: int) -> list[dict[str, Any]]:
 def test_a_silence_is_no_line_between_what_came_before_and_after(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = Drawn(monkeypatch)
     rows = timeline(0, 1, 3, 60)
-    throughput(rows, 1)
+    throughput_plots(rows, 1)
     assert drawn.line(0) == [5, 5, 0, 5, 0, 0, 5]
-    latency(rows, 1)
+    latency_plots(rows, 1)
     gap = math.nan
     assert str(drawn.line(2)) == str([7.0, 7.0, gap, 7.0, gap, gap, 7.0])
 
 
 def test_the_axis_of_a_single_point_shows_minutes_not_years(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = Drawn(monkeypatch)
-    latency(timeline(0), 1)
+    latency_plots(timeline(0), 1)
     first, last = drawn.axes[0].get_xlim()
     assert (last - first) * 86_400_000 == pytest.approx(2 * ALONE_MS, rel=0.01)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rocketmq_spark.errors import JobError, SetupError
 from rocketmq_spark.jobs import session
-from rocketmq_spark.jobs.errors import JobError, SetupError
 from rocketmq_spark.jobs.session import (
     SessionOptions,
     java_version,

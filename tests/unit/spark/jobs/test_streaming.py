@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from rocketmq_spark.errors import ArchiveError
 from rocketmq_spark.jobs.archive.job import STARTS_MAX, WORKER_IS_LATE, run_query
-from rocketmq_spark.jobs.errors import ArchiveError
 
 
 class Query:

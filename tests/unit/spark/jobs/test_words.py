@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_spark.errors import DataLossError, OptionError
-from rocketmq_spark.jobs.errors import JobError, sentence_of
+from rocketmq_spark.errors import DataLossError, JobError, OptionError, sentence_of
 from rocketmq_spark.jobs.words import bytes_words, parse_bytes, parse_moment_ms, parse_seconds
 
 
@@ -64,7 +63,7 @@ def test_an_error_of_the_pipeline_is_found_in_sparks_trace() -> None:
         "rocketmq_spark.errors.DataLossError: offsets 3 to 9 of T/b:0 are lost\n\n\tat org.apache.spark"
     )
     assert sentence_of(RuntimeError(trace)) == "offsets 3 to 9 of T/b:0 are lost"
-    nested = "rocketmq_spark.jobs.errors.ArchiveError: it does not begin there\n at x"
+    nested = "rocketmq_spark.errors.ArchiveError: it does not begin there\n at x"
     assert sentence_of(RuntimeError(nested)) == "it does not begin there"
 
 

@@ -1,1 +1,0 @@
-"""A small producer and a small consumer, for `produce` and `consume`."""
