@@ -316,6 +316,10 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         now_s = self.last_received_s = self._loop.time()
+        if self._tls is not None and self._tls.waits(data, self._continue_handshake):
+            self._held.partial_bytes = self.partial_bytes
+            self._held.report()
+            return
         try:
             received = self._reader.feed(data if self._tls is None else self._decrypt(self._tls, data))
         except (FrameError, TlsError) as error:
@@ -361,6 +365,10 @@ class Connection(asyncio.Protocol):
         """The bytes received of a frame that is not complete yet, and of a TLS record."""
         of_record = 0 if self._tls is None else self._tls.partial_bytes
         return self._reader.partial_bytes + of_record
+
+    def _continue_handshake(self) -> None:
+        if not self._is_over:
+            self.data_received(b"")
 
     def _decrypt(self, tls: TlsLayer, data: bytes) -> bytes:
         """The plain bytes in what was received. Raises TlsError."""

@@ -5,7 +5,8 @@ As in RocketMQ, TLS and plain text share a server's port. The first byte of a co
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -24,6 +25,9 @@ TlsMode = Literal["disabled", "permissive", "enforcing"]
 """RocketMQ's `TlsMode`: plain text only, both, TLS only."""
 ClientAuth = Literal["none", "optional", "require"]
 """Whether a client must have a certificate that one of the authorities signed."""
+_HANDSHAKE: Final = bytes([HANDSHAKE_FIRST_BYTE])
+HANDSHAKES_A_TURN: Final = 4
+"""Steps of handshakes in one turn of the event loop: the costly one takes half a millisecond."""
 _PEER_CHECKS: Final[Mapping[ClientAuth, PeerCheck]] = {
     "none": "none",
     "optional": "optional",
@@ -61,12 +65,42 @@ class ServerTlsSettings:
             )
 
 
+class HandshakeTurns:
+    """Spreads the handshakes of a server over turns of the event loop. A thousand clients that connect at
+    once would otherwise hold the loop for half a second, and with it a leader's heartbeats.
+    """
+
+    def __init__(self) -> None:
+        self._left = HANDSHAKES_A_TURN
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def take(self, step: Callable[[], None]) -> bool:
+        """Whether a step may be done now; otherwise `step` is called in a later turn."""
+        if not self._left:
+            self._waiting.append(step)
+            return False
+        if self._left == HANDSHAKES_A_TURN:
+            asyncio.get_running_loop().call_soon(self._next)
+        self._left -= 1
+        return True
+
+    def _next(self) -> None:
+        steps = min(HANDSHAKES_A_TURN, len(self._waiting))
+        self._left = HANDSHAKES_A_TURN - steps
+        loop = asyncio.get_running_loop()
+        for _ in range(steps):
+            loop.call_soon(self._waiting.popleft())
+        if steps:
+            loop.call_soon(self._next)
+
+
 class ServerTls:
     """TLS on a server's port; `refuses_plain` closes connections that do not speak it."""
 
     def __init__(self, credentials: TlsCredentials, refuses_plain: bool) -> None:
         self.credentials = credentials
         self.refuses_plain = refuses_plain
+        self.turns = HandshakeTurns()
 
 
 def server_tls(settings: ServerTlsSettings) -> ServerTls | None:
@@ -95,11 +129,34 @@ class TlsLayer:
         self.settled = asyncio.Event()
         self._server = server
         self._stream = stream
+        self._waiting = bytearray()
+        self._is_queued = False
+        self._has_turn = False
 
     @property
     def partial_bytes(self) -> int:
-        """The bytes received of a record that is not complete yet."""
-        return 0 if self._stream is None else self._stream.partial_bytes
+        """The bytes received of a record that is not complete yet, or of a handshake."""
+        return len(self._waiting) + (0 if self._stream is None else self._stream.partial_bytes)
+
+    def waits(self, data: bytes, go_on: Callable[[], None]) -> bool:
+        """Whether these bytes of a handshake have to wait for their turn. If so they are kept, and `go_on` is
+        called then: it passes no bytes to `receive`.
+        """
+        if self.is_open or self.failure or self._server is None or self._begins_plain(data):
+            return False
+        if not self._is_queued and not self._has_turn:
+            self._has_turn = self._server.turns.take(lambda: self._take_turn(go_on))
+            self._is_queued = not self._has_turn
+        if self._is_queued:
+            self._waiting += data
+        return self._is_queued
+
+    def _take_turn(self, go_on: Callable[[], None]) -> None:
+        self._is_queued, self._has_turn = False, True
+        go_on()
+
+    def _begins_plain(self, data: bytes) -> bool:
+        return self._stream is None and not self._waiting and data[:1] != _HANDSHAKE
 
     @property
     def is_at_end(self) -> bool:
@@ -114,17 +171,20 @@ class TlsLayer:
         return self._stream.take_outgoing()
 
     def receive(self, data: bytes) -> bytes:
-        """The plain bytes in what the transport received; may be none. Raises TlsError."""
+        """The plain bytes in what has waited and in these; may be none. Raises TlsError."""
         if self.failure:
             raise TlsError(self.failure)
+        self._has_turn = False
+        if self._waiting:
+            data = bytes(self._waiting) + data
+            self._waiting.clear()
         stream = self._stream or self._decide(data)
         if stream is None:
             return data
         try:
             plain = stream.receive(data)
         except TlsError as error:
-            self._fail(error)
-            raise
+            raise self._failed(error) from None
         if stream.is_established and not self.is_open:
             self.is_open = True
             self.settled.set()
@@ -149,17 +209,17 @@ class TlsLayer:
 
     def _decide(self, data: bytes) -> TlsStream | None:
         assert self._server is not None, "a client has a stream from the start"
-        if data[0] == HANDSHAKE_FIRST_BYTE:
+        if data[:1] == _HANDSHAKE:
             self._stream = self._server.credentials.stream()
             return self._stream
         if self._server.refuses_plain:
-            error = TlsError("the peer speaks plain text, and only TLS is allowed")
-            self._fail(error)
-            raise error
+            raise self._failed(TlsError("the peer speaks plain text, and only TLS is allowed"))
         self.is_plain = True
         return None
 
-    def _fail(self, error: TlsError) -> None:
+    def _failed(self, error: TlsError) -> TlsError:
         self.failure = str(error)
         self.is_open = False
+        self._waiting.clear()
         self.settled.set()
+        return error

@@ -25,7 +25,7 @@ from remoting.limits import RemotingLimits
 from remoting.memory_limit import MemoryLimit
 from remoting.router import Router
 from remoting.server import Connection, RemotingServer
-from remoting.tls import ServerTls, ServerTlsSettings, TlsLayer, server_tls
+from remoting.tls import HANDSHAKES_A_TURN, ServerTls, ServerTlsSettings, TlsLayer, server_tls
 from sockets.tls import TlsError, TlsFilesError, TlsSettingsError, TlsStream
 from tests.support.certificates import TlsPlace
 from tests.support.polling import until
@@ -47,10 +47,12 @@ def permissive(place: TlsPlace) -> ServerTls:
 class TlsPeer:
     """The client at the other end of a connection's fake transport."""
 
-    def __init__(self, place: TlsPlace, limits: RemotingLimits | None = None) -> None:
+    def __init__(
+        self, place: TlsPlace, limits: RemotingLimits | None = None, server: ServerTls | None = None
+    ) -> None:
         self.stream: TlsStream = place.client().stream()
         self.connection, self.transport, self.owner = connect(
-            limits or RemotingLimits(), tls=TlsLayer(permissive(place))
+            limits or RemotingLimits(), tls=TlsLayer(server or permissive(place))
         )
         self.received = b""
         self._read = 0
@@ -103,6 +105,7 @@ async def test_bytes_that_come_one_by_one_are_the_same(place: TlsPlace) -> None:
     while data := peer.stream.take_outgoing():
         for byte in data:
             peer.connection.data_received(bytes([byte]))
+        await turn()
         peer.read()
     for byte in peer.encrypted(JSON_FRAME):
         peer.connection.data_received(bytes([byte]))
@@ -222,6 +225,59 @@ async def test_all_of_a_handshake_is_counted_until_it_is_complete(place: TlsPlac
     assert peer.connection.measure() == 0
 
 
+async def test_handshakes_at_once_are_spread_over_turns_of_the_loop(place: TlsPlace) -> None:
+    server = permissive(place)
+    peers = [TlsPeer(place, server=server) for _ in range(3 * HANDSHAKES_A_TURN)]
+    for peer in peers:
+        peer.stream.start()
+        greeting = peer.stream.take_outgoing()
+        peer.connection.data_received(greeting[:100])
+        peer.connection.data_received(greeting[100:])
+    held = [peer.connection.measure() for peer in peers]
+    assert min(held) > 100, "what waits is counted"
+    answered = 0
+    while answered < len(peers):
+        before = answered
+        await asyncio.sleep(0)
+        answered = sum(bool(peer.transport.writes) for peer in peers)
+        assert answered - before <= HANDSHAKES_A_TURN
+    for peer in peers:
+        peer.read()
+        peer.connection.data_received(peer.stream.take_outgoing() + peer.encrypted(JSON_FRAME))
+    plain, _, owner = connect(tls=TlsLayer(server))
+    plain.data_received(JSON_FRAME)
+    assert [request.code for request in owner.requests] == [105], "plain text waits for no handshake"
+    for _ in range(20):
+        await turn()
+    assert [len(peer.owner.requests) for peer in peers] == [1] * len(peers)
+    assert [peer.connection.measure() for peer in peers] == [0] * len(peers)
+
+
+async def test_a_greeting_that_waits_is_counted_and_ends_with_its_connection(place: TlsPlace) -> None:
+    server = permissive(place)
+    peers = [TlsPeer(place, server=server) for _ in range(HANDSHAKES_A_TURN + 1)]
+    for peer in peers:
+        peer.connection.data_received(b"\x16\x03")
+    last = peers[-1]
+    for _ in range(3):
+        last.connection.data_received(bytes(60_000))
+    assert last.connection.measure() == 2 + 3 * 60_000
+    last.connection.abort()
+    await turn()
+    assert last.transport.writes == []
+
+
+async def test_a_large_request_right_behind_the_handshake(place: TlsPlace) -> None:
+    peer = TlsPeer(place)
+    peer.stream.start()
+    peer.connection.data_received(peer.stream.take_outgoing())
+    peer.read()
+    body = bytes(400_000)
+    finished = peer.stream.take_outgoing()
+    peer.connection.data_received(finished + peer.encrypted(encode_command(RemotingCommand(ECHO, body=body))))
+    assert [request.body for request in peer.owner.requests] == [body]
+
+
 async def test_half_frames_behind_tls_count_against_the_limit_of_all(place: TlsPlace) -> None:
     connections: list[Connection] = []
     limit = MemoryLimit(500_000, lambda: connections)
@@ -281,6 +337,7 @@ def test_no_bytes_of_a_peer_raise_or_are_kept_beyond_a_bound(place: TlsPlace, da
             peer.connection.data_received(bytes(sent[at : at + chunk]))
             assert 0 <= peer.connection.partial_bytes <= len(sent)
             assert peer.connection.measure() <= len(sent)
+        await turn()
         peer.connection.close()
         peer.connection.abort()
         await turn()
