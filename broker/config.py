@@ -22,6 +22,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PrivateAttr,
     SecretStr,
     ValidationError,
     ValidationInfo,
@@ -123,6 +124,7 @@ class BrokerConfig(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    _source: Path | None = PrivateAttr(default=None)
 
     broker_cluster_name: str = Field(default="DefaultCluster", alias="brokerClusterName")
     """Cluster the broker registers in."""
@@ -449,6 +451,11 @@ class BrokerConfig(BaseModel):
         return self
 
     @property
+    def source(self) -> Path | None:
+        """The file that the configuration was read from; None: there is none."""
+        return self._source
+
+    @property
     def init_user(self) -> tuple[str, str] | None:
         """Name and password of `initAuthenticationUser`."""
         return read_account(self.init_authentication_user, *ACCOUNT_KEYS["init_authentication_user"])
@@ -582,6 +589,7 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> BrokerConfi
             raise ConfigError(f"'{override}' is not of the form KEY=VALUE")
         values[key.strip()] = value.strip()
     config = config_from(values)
+    config._source = path
     _require_known_members(config)
     return config
 

@@ -106,14 +106,6 @@ def issue(
     return KeyPair(builder.sign(authority.key, hashes.SHA256()), key)
 
 
-def expires_at(certificate: Path) -> datetime.datetime:
-    """When the first certificate of a PEM file ends, in UTC. Raises CertificateError."""
-    try:
-        return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
-    except (OSError, ValueError) as error:
-        raise CertificateError(f"{certificate} is not a certificate as PEM: {error}") from None
-
-
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
 ) -> x509.CertificateBuilder:

@@ -26,6 +26,7 @@ VARIABLES: Final = {
 }
 """By their names in the file."""
 _FILE_BYTES_MAX: Final = 64 * 1024
+_LARGE_BYTES: Final = 64 * 1024
 _UNSIGNED: Final = "_UNIQUE_KEY_QUERY"
 _V4_9_3: Final = 399
 """RocketMQ 4 leaves the field _UNSIGNED out of what it checks, RocketMQ 5 only for clients up to this one."""
@@ -62,8 +63,12 @@ def signature_of(command: RemotingCommand, secret: bytes) -> bytes:
     fields = command.ext_fields
     left_out = (SIGNATURE, _UNSIGNED) if command.version <= _V4_9_3 else (SIGNATURE,)
     values = [fields[name] for name in sorted(fields) if name not in left_out]
-    signed = "".join(values).encode("utf-8", "replace") + command.body
-    return binascii.b2a_base64(hmac.digest(secret, signed, "sha1"), newline=False)
+    signed = "".join(values).encode("utf-8", "replace")
+    if len(command.body) < _LARGE_BYTES:
+        return binascii.b2a_base64(hmac.digest(secret, signed + command.body, "sha1"), newline=False)
+    made = hmac.new(secret, signed, "sha1")
+    made.update(command.body)  # not copied: it may have 16 MiB
+    return binascii.b2a_base64(made.digest(), newline=False)
 
 
 def is_signed_with(command: RemotingCommand, secret: bytes) -> bool:

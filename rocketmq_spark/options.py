@@ -15,12 +15,13 @@ from rocketmq_spark.client.cluster import DEADLINE_S, TIMEOUT_S, Cluster
 from rocketmq_spark.errors import OptionError
 
 if TYPE_CHECKING:
+    from remoting.acl import Signer
     from remoting.client.tls import ClientTls
     from sockets.tls import TlsCredentials
 
 FILE_OPTIONS: Final = ("tlsAuthorities", "tlsCertificate", "tlsKey")
 TLS_OPTIONS: Final = ("tls", *FILE_OPTIONS, "tlsCheckHostName")
-CONNECTION_OPTIONS: Final = ("namesrv", "requestTimeout", "retryTimeout", *TLS_OPTIONS)
+CONNECTION_OPTIONS: Final = ("namesrv", "requestTimeout", "retryTimeout", "accountFile", *TLS_OPTIONS)
 """Options of every source and sink that talks to a cluster."""
 
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?\s*", re.IGNORECASE)
@@ -34,17 +35,30 @@ class ConnectionOptions:
 
     namesrv: `host:port`, several separated by `;`.
     timeout_s: for one request. deadline_s: for a request with all its repetitions while there is no leader.
-    tls: None for plain text; its files are read where a connection is made.
+    tls: None for plain text; account_file: None for requests without a signature. Files are read where a
+    connection is made.
     """
 
     namesrv: str
     timeout_s: float = TIMEOUT_S
     deadline_s: float = DEADLINE_S
     tls: "ClientTls | None" = None
+    account_file: str | None = None
 
     def cluster(self) -> Cluster:
-        """The caller closes it. Raises OptionError: a file for TLS cannot be used on this machine."""
-        return Cluster(self.namesrv, self.timeout_s, self.deadline_s, self._credentials())
+        """The caller closes it. Raises OptionError: a file cannot be used on this machine."""
+        credentials, signer = self._credentials(), self._signer()
+        return Cluster(self.namesrv, self.timeout_s, self.deadline_s, credentials, signer)
+
+    def _signer(self) -> "Signer | None":
+        if self.account_file is None:
+            return None
+        from remoting.acl import FILE_VARIABLE, AclError, signer_from
+
+        try:
+            return signer_from({FILE_VARIABLE: self.account_file})
+        except AclError as error:
+            raise OptionError(f"option accountFile: {error}") from None
 
     def _credentials(self) -> "TlsCredentials | None":
         if self.tls is None:
@@ -58,22 +72,29 @@ class ConnectionOptions:
 
 
 def job_connection(namesrv: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """The options with which a job's queries reach its cluster: TLS as the environment of the job says.
+    """The options with which a job's queries reach its cluster: TLS and the account as the environment of the
+    job says.
 
     Raises: OptionError.
     """
+    from remoting.acl import FILE_VARIABLE, VARIABLES
     from remoting.client.tls import client_tls_from
     from sockets.tls import TlsFilesError
 
+    file = environment.get(FILE_VARIABLE)
+    if not file and any(map(environment.get, VARIABLES.values())):
+        raise OptionError(f"name the account by {FILE_VARIABLE}: tasks do not have the environment of a job")
+    account = {"accountFile": file} if file else {}
     try:
         tls = client_tls_from(environment)
     except TlsFilesError as error:
         raise OptionError(str(error)) from None
     if tls is None:
-        return {"namesrv": namesrv}
+        return {"namesrv": namesrv, **account}
     files = zip(FILE_OPTIONS, (tls.authorities, tls.certificate, tls.key), strict=True)
     return {
         "namesrv": namesrv,
+        **account,
         "tls": "true",
         "tlsCheckHostName": str(tls.checks_host_name).lower(),
         **{name: str(path) for name, path in files if path is not None},
@@ -162,6 +183,7 @@ class OptionReader:
             self.duration_ms("requestTimeout", round(TIMEOUT_S * 1000)) / 1000,
             self.duration_ms("retryTimeout", round(DEADLINE_S * 1000)) / 1000,
             self._tls(),
+            self.text("accountFile"),
         )
 
     def _tls(self) -> "ClientTls | None":

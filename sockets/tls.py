@@ -21,8 +21,10 @@ HANDSHAKE_FIRST_BYTE: Final = 0x16
 """The content type of a handshake (RFC 8446, 5.1), with which every TLS connection begins. No frame of ours
 begins with it: a frame's first byte is the highest one of a length that is below 16 MiB.
 """
-READ_AT_ONCE_BYTES: Final = 256 * 1024
-"""Bytes that one call of `SSLObject.read` may return; one record has 16 KiB at most."""
+READ_AT_ONCE_BYTES: Final = 16 * 1024
+"""Bytes that one call of `SSLObject.read` may return: a record has no more, and each call gets memory for
+so many.
+"""
 _RECORD_HEAD_BYTES: Final = 5
 
 Side = Literal["server", "client"]
@@ -185,6 +187,21 @@ def _load_authorities(context: ssl.SSLContext, authorities: Path | None) -> None
         raise TlsFilesError(f"{authorities} cannot be read: {error.strerror or error}") from None
 
 
+def certificate_ends_ms(certificates: Path) -> list[int]:
+    """When each certificate of a PEM file ends, in Unix ms; at least one.
+
+    Raises:
+        TlsFilesError: the file cannot be read, or has none.
+    """
+    from cryptography import x509  # only where there are certificates: it takes some 10 ms
+
+    try:
+        found = x509.load_pem_x509_certificates(certificates.read_bytes())
+    except (OSError, ValueError) as error:
+        raise TlsFilesError(f"{certificates} has no certificates as PEM: {error}") from None
+    return [round(each.not_valid_after_utc.timestamp() * 1000) for each in found]
+
+
 class TlsStream:
     """The TLS of one connection. After TlsError it is not usable any more; what `take_outgoing` has then is
     the alert that tells the peer why.
@@ -267,9 +284,14 @@ class TlsStream:
     def _read(self) -> bytes:
         parts = []
         try:
-            while part := self._object.read(READ_AT_ONCE_BYTES):
+            # Mostly whole records came: then no call ends in an exception, which would cost as much as a
+            # record.
+            while self._incoming.pending or self._object.pending():
+                part = self._object.read(READ_AT_ONCE_BYTES)
+                if not part:
+                    self.is_at_end = True
+                    break
                 parts.append(part)
-            self.is_at_end = True
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:

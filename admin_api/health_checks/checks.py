@@ -1,6 +1,6 @@
 """The health checks: replication groups (can each accept writes and lose a node, do its replicas keep up?),
 addresses (can clients reach those that the name server returns?), machines (disks, clocks, versions, limits),
-and consumers. Pure.
+security (open ports, certificates, files that other users can read), and consumers. Pure.
 """
 
 from collections.abc import Iterator
@@ -378,6 +378,102 @@ def check_dispatch(facts: Facts) -> Iterator[Finding]:
                 address,
                 f"{address} has {behind / 1024**2:.0f} MiB of its log that consumers cannot see yet.",
                 "It waits for the commit, or builds its queues after a start; if it grows, check the CPU.",
+            )
+
+
+CERTIFICATE_WARNING_MS: Final = 30 * 86_400_000
+CERTIFICATE_ENDS: Final = "certificateEndsMs."
+"""Prefix of a broker's figures with the time at which a certificate ends (broker/monitoring/exposure.py)."""
+
+
+def check_ports(facts: Facts) -> Iterator[Finding]:
+    """Ports of brokers beyond loopback, and who may use them."""
+    for address, vitals in facts.vitals.items():
+        text = vitals.runtime.text
+        host = text("clientBindAddress")
+        if host is not None and not addresses.is_loopback(host):
+            yield from _client_port(address, host, text("clientTlsMode"), text("accessControl"))
+        metrics = text("metricsBindAddress")
+        if metrics is not None and not is_loopback(metrics):
+            yield info(
+                "metrics-open",
+                address,
+                f"{address} shows its figures, with the names of topics and groups, to every client that "
+                f"reaches {metrics}.",
+                "Set metricsAddress to 127.0.0.1, or let only Prometheus reach the port.",
+            )
+
+
+def _client_port(address: str, host: str, tls_mode: str | None, access: str | None) -> Iterator[Finding]:
+    where = f"{address} (bindAddress {host})"
+    if tls_mode == "disabled":
+        yield warning(
+            "port-without-tls",
+            address,
+            f"{where} can be reached from other machines and speaks plain text: messages can be read and "
+            "changed on the way.",
+            "Give it a certificate (tlsCertPath, tlsKeyPath), or let only a trusted network reach it.",
+        )
+    elif tls_mode == "permissive":
+        yield info(
+            "port-takes-plain-text",
+            address,
+            f"{where} speaks TLS, and plain text with clients that ask for none.",
+            "When all clients use TLS, set tlsMode=enforcing.",
+        )
+    if access == "off":
+        yield warning(
+            "access-control-off",
+            address,
+            f"Every client that reaches {where} may read, send, delete and configure.",
+            "Switch on access control (docs/security.md), or let only a trusted network reach it.",
+        )
+    elif access == "authentication":
+        yield info(
+            "rights-unchecked",
+            address,
+            f"{where} checks who its clients are, and every user may do everything.",
+            "Give users policies, then set authorizationEnabled=true.",
+        )
+
+
+def check_certificates(facts: Facts) -> Iterator[Finding]:
+    for address, vitals in facts.vitals.items():
+        for figure in vitals.runtime.table:
+            ends_ms = vitals.runtime.integer(figure) if figure.startswith(CERTIFICATE_ENDS) else None
+            if ends_ms is None:
+                continue
+            key, left_ms = figure.removeprefix(CERTIFICATE_ENDS), ends_ms - facts.now_ms
+            remedy = (
+                "Replace the file; no restart is needed. `ledgermq cluster renew` makes the members' "
+                "certificates of a group that LedgerMQ made."
+            )
+            if left_ms <= 0:
+                yield error(
+                    "certificate-expired",
+                    address,
+                    f"The certificate of {address} in {key} ended {words_of_ms(-left_ms)} ago: peers refuse "
+                    "new connections with it.",
+                    remedy,
+                )
+            elif left_ms <= CERTIFICATE_WARNING_MS:
+                yield warning(
+                    "certificate-ends-soon",
+                    address,
+                    f"The certificate of {address} in {key} ends in {words_of_ms(left_ms)}.",
+                    remedy,
+                )
+
+
+def check_files(facts: Facts) -> Iterator[Finding]:
+    for address, vitals in facts.vitals.items():
+        paths = vitals.runtime.text("readableByOthers")
+        if paths is not None:
+            yield warning(
+                "files-readable",
+                address,
+                f"Every user of the machine of {address} can read {paths}.",
+                "Take the right from other users: chmod -R o= on the folder, and on each key.",
             )
 
 

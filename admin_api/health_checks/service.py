@@ -46,6 +46,9 @@ CHECKS: Final[tuple[Check, ...]] = (
     checks.check_versions,
     checks.check_limits,
     checks.check_dispatch,
+    checks.check_ports,
+    checks.check_certificates,
+    checks.check_files,
     checks.check_consumers,
     checks.check_dead_letters,
 )

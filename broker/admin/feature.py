@@ -19,6 +19,7 @@ from broker.admin.topics import TopicAdmin
 from broker.config import BrokerConfig
 from broker.consume.consumers import Consumers
 from broker.feature import Core, Feature
+from broker.monitoring.exposure import Exposure
 from broker.monitoring.runtime_info import RuntimeInfo, process_figures
 from broker.pop.table import GroupQueue
 from remoting.codes import RequestCode as Code
@@ -139,6 +140,10 @@ def make_runtime_info(core: Core, added_figures: Sequence[RuntimeFigures] = ()) 
         puts=core.puts,
         reads=core.reads,
         end_position=core.opened.end_position,
-        added_figures=(partial(process_figures, core.clock), *added_figures),
+        added_figures=(
+            partial(process_figures, core.clock),
+            Exposure(core.config, core.now_ms).figures,
+            *added_figures,
+        ),
         now_s=lambda: asyncio.get_running_loop().time(),
     )

@@ -7,7 +7,7 @@ and no change of the others locks the operators out.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,18 +15,32 @@ from broker.config import BrokerConfig
 from broker.leadership import CLIENT_USER, MARK
 from broker.security.decisions import Access, refusal
 from broker.security.passwords import PasswordCipher
-from broker.security.required_access import UnreadableRequestError, required_access
+from broker.security.required_access import (
+    BY_POSITION,
+    UnreadableRequestError,
+    access_to_message,
+    required_access,
+)
 from broker.state.access import AccessList, UserStatus, UserType
 from broker.state.state import ReplicatedState
 from broker.state.tables import AccessTable
+from broker.state.topics import HALF_TOPIC
+from broker.store.redelivery import property_of
+from broker.timer.scheduling import PROPERTY_REAL_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from commitlog.errors import DamagedRecordError
+from commitlog.log import MessageLog
+from commitlog.record import CorruptRecordError, decode_record
 from remoting.acl import ACCESS_KEY, is_signed_with
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
+from remoting.headers.fields import parse_int
 from remoting.headers.send import SendRequest
 from remoting.router import Guard, Router
 
+_KEPT_FOR_OTHERS: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})
+"""Topics whose messages are of the topic in their property REAL_TOPIC."""
 DECISIONS_MAX: Final = 50_000
 _NO_RIGHTS: Final = "Authorization failed. Please verify your access rights and try again."
 
@@ -110,9 +124,11 @@ class AccessControl:
         state: ReplicatedState,
         accounts: Accounts,
         router: Router,
+        log: MessageLog,
         otherwise: Guard | None = None,
     ) -> None:
         """`otherwise`: the guard while this access control is off."""
+        self._log = log
         self._config = config
         self._state = state
         self._accounts = accounts
@@ -205,8 +221,10 @@ class AccessControl:
     def _refusal_of(self, account: Account, request: RemotingCommand, host: str) -> str | None:
         name = account.name
         try:
-            accesses = required_access(request, self._config.broker_cluster_name)
-        except UnreadableRequestError:
+            accesses = [*required_access(request, self._config.broker_cluster_name)]
+            if request.code in BY_POSITION:
+                accesses += self._message_access(request)
+        except (UnreadableRequestError, ValueError):
             return "parse authorization context error."
         for access in accesses:
             reason = self._decision(account, access, host)
@@ -214,6 +232,21 @@ class AccessControl:
                 resource = f"{access.type.value}:{access.name}"
                 return f"User:{name} has no permission to access {resource} from {host}, {reason}"
         return None
+
+    def _message_access(self, request: RemotingCommand) -> Iterator[Access]:
+        """To the topic of the message that the request names by its position, if there is one. Raises
+        ValueError.
+        """
+        field, _ = BY_POSITION[request.code]
+        position = parse_int(field, request.ext_fields.get(field, ""), 64)
+        try:
+            data = self._log.record_at(position)
+            record = None if data is None else decode_record(data)
+        except (CorruptRecordError, DamagedRecordError):
+            return  # the handler reports it
+        if record is not None:
+            topic = property_of(record, PROPERTY_REAL_TOPIC) if record.topic in _KEPT_FOR_OTHERS else None
+            yield access_to_message(request.code, topic or record.topic)
 
     def _decision(self, account: Account, access: Access, host: str) -> str | None:
         if self._version != self._state.access.version or len(self._decisions) >= DECISIONS_MAX:

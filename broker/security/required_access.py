@@ -123,6 +123,16 @@ _CLUSTER_READS: Final = frozenset(
 """Every other code without a rule of its own needs Update."""
 
 
+BY_POSITION: Final[Mapping[int, tuple[str, tuple[Action, ...]]]] = {
+    Code.VIEW_MESSAGE_BY_ID: ("offset", _GET),
+    Code.CONSUMER_SEND_MSG_BACK: ("offset", _SUB),
+    Code.END_TRANSACTION: ("commitLogOffset", _PUB),
+}
+"""Requests about a message that they name by its position: the field, and what they do to its topic. RocketMQ
+asks for the topic or group that the request names besides, whatever message is there.
+"""
+
+
 class UnreadableRequestError(ValueError):
     """What the request is about cannot be read."""
 
@@ -141,6 +151,11 @@ def required_access(request: RemotingCommand, cluster: str) -> Iterable[Access]:
     if named or request.code in _MAY_NAME_NOTHING:
         return named
     return (_cluster(request.code, cluster),)
+
+
+def access_to_message(code: int, topic: str) -> Access:
+    """What a request of BY_POSITION needs, given the topic of the message."""
+    return _topic(topic, BY_POSITION[code][1])
 
 
 def _cluster(code: int, cluster: str) -> Access:

@@ -337,7 +337,7 @@ def security_feature(core: Core) -> tuple[Feature, Callable[[BrokerConfig], str 
     accounts = Accounts(config, core.state, cipher)
     file = PlainAclFile(config, core.clock) if config.acl_enable or config.migrate_auth else None
     otherwise = file.refusal if file is not None and config.acl_enable else None
-    control = AccessControl(config, core.state, accounts, core.router, otherwise)
+    control = AccessControl(config, core.state, accounts, core.router, core.log, otherwise)
     if file is not None and config.migrate_auth:
         if cipher is None:
             raise ConfigError("migrateAuthFromV1Enabled needs authKeyPath")

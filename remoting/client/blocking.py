@@ -24,6 +24,7 @@ from remoting.errors import (
 from sockets.dialled import dial
 
 if TYPE_CHECKING:
+    from remoting.acl import Signer
     from sockets.tls import TlsCredentials
 
 CONNECT_TIMEOUT_S: Final = 3.0
@@ -36,8 +37,15 @@ class Connection:
     An error closes it, since it is unknown then which answers are still to come.
     """
 
-    def __init__(self, address: str, timeout_s: float, tls: "TlsCredentials | None" = None) -> None:
-        """Connect to `host:port`, within `timeout_s` and CONNECT_TIMEOUT_S; over TLS with `tls`.
+    def __init__(
+        self,
+        address: str,
+        timeout_s: float,
+        tls: "TlsCredentials | None" = None,
+        signer: "Signer | None" = None,
+    ) -> None:
+        """Connect to `host:port`, within `timeout_s` and CONNECT_TIMEOUT_S; over TLS with `tls`. `signer`
+        signs each request.
 
         Raises:
             ConnectFailedError: the address is unreadable, nothing accepts there, or the TLS handshake fails.
@@ -49,6 +57,7 @@ class Connection:
         self.address = address
         self.is_open = True
         self._timeout_s = timeout_s
+        self._signer = signer
         self._requests: RequestTable[int] = RequestTable()
         self._reader = AnswerReader()
 
@@ -87,6 +96,8 @@ class Connection:
             CommandError: the request is too large for any receiver; nothing was sent.
         """
         command.opaque = self._requests.next_opaque()
+        if self._signer is not None:
+            self._signer.sign(command)
         head = encode_head(command)
         try:
             self._socket.settimeout(self._timeout_s)
@@ -169,16 +180,19 @@ def _secured(connected: socket.socket, address: str, host: str, tls: "TlsCredent
 class Connections:
     """One connection to each address, made at its first use."""
 
-    def __init__(self, timeout_s: float, tls: "TlsCredentials | None" = None) -> None:
+    def __init__(
+        self, timeout_s: float, tls: "TlsCredentials | None" = None, signer: "Signer | None" = None
+    ) -> None:
         self._timeout_s = timeout_s
         self._tls = tls
+        self._signer = signer
         self._open: dict[str, Connection] = {}
 
     def get(self, address: str) -> Connection:
         """The open connection to the address, or a new one. Raises ConnectFailedError."""
         connection = self._open.get(address)
         if connection is None or not connection.is_open:
-            connection = self._open[address] = Connection(address, self._timeout_s, self._tls)
+            connection = self._open[address] = Connection(address, self._timeout_s, self._tls, self._signer)
         return connection
 
     def drop(self, address: str) -> None:

@@ -43,6 +43,7 @@ from rocketmq_spark.errors import (
 )
 
 if TYPE_CHECKING:
+    from remoting.acl import Signer
     from sockets.tls import TlsCredentials
 
 
@@ -157,6 +158,7 @@ class Cluster:
 
     namesrv_addr: `host:port`, several of them separated by `;`.
     timeout_s: for one request. deadline_s: for a request and all its retries. tls: None for plain text.
+    signer: signs each request for brokers with access control.
     `namesrv_deadline_s` may be changed: how long a request is repeated while no name server answers.
     """
 
@@ -166,6 +168,7 @@ class Cluster:
         timeout_s: float = TIMEOUT_S,
         deadline_s: float = DEADLINE_S,
         tls: "TlsCredentials | None" = None,
+        signer: "Signer | None" = None,
     ) -> None:
         addresses = name_server_addresses(namesrv_addr)
         if not addresses:
@@ -173,7 +176,7 @@ class Cluster:
         self.timeout_s = timeout_s
         self.deadline_s = deadline_s
         self.namesrv_deadline_s = min(NAMESRV_DEADLINE_S, deadline_s)
-        self._connections = Connections(timeout_s, tls)
+        self._connections = Connections(timeout_s, tls, signer)
         self._name_servers = NameServers(addresses)
         self._routes: RouteCache[TopicRoute] = RouteCache()
         self._leaders = Leaders()

@@ -1,8 +1,10 @@
 """A cluster of real processes that are connected through proxies: node to node, node to name server,
 and clients to node.
 
-A node tells the world an address of its own of the loopback network (`127.0.0.11` for n0), where its proxy
-for clients listens, and listens at 127.0.0.1 itself. The test asks a node's status there, past all faults.
+The nodes know each other by certificates, as with `ledgermq up`, and replace their connections every few
+seconds. A node tells the world an address of its own of the loopback network (`127.0.0.11` for n0), where
+its proxy for clients listens, and listens at 127.0.0.1 itself. The test asks a node's status there, past
+all faults.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ledgermq.local.node_files import replication_keys
 from ledgermq.local.plan import to_toml
+from ledgermq.members import MemberFiles
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -40,6 +44,8 @@ STATUS_LIMIT_S = 1.0
 PR_SET_PDEATHSIG = 1
 NEAR_ENTRIES = 500
 DATA_FILE_BYTES = 8 * 1024 * 1024
+GROUP, CERTIFICATES = "broker-a", "certificates"
+CONNECTION_AGE_MAX_MS = 5_000
 
 
 async def eventually(
@@ -145,6 +151,7 @@ class ChaosCluster:
             public_ip, port = f"127.0.0.{11 + number}", broker_port + 10 * number
             store = folder / "store"
             self.nodes[node_id] = ChaosNode(node_id, port, folder, public_ip, store, self.disk)
+        MemberFiles(self.folder / CERTIFICATES).complete(GROUP, dict.fromkeys(self.nodes, ("127.0.0.1",)))
         await self._connect(namesrv_port)
         argv = ["-m", "namesrv", "--host", "127.0.0.1", "--port", str(namesrv_port)]
         argv += ["--kv-config", str(self.folder / "kvConfig.json")]
@@ -176,7 +183,7 @@ class ChaosCluster:
         node.process = self._spawn(argv, f"{node_id}-{node.starts}")
         node.starts += 1
 
-    def _config(self, node: ChaosNode) -> dict[str, str | int | bool]:
+    def _config(self, node: ChaosNode) -> dict[str, str | int | float | bool]:
         peers = []
         for other in self.nodes.values():
             port = other.port + REPLICATION_PORT_OFFSET
@@ -193,6 +200,8 @@ class ChaosCluster:
             "dLegerSelfId": node.node_id,
             "registerNameServerPeriod": 1000,
             "mappedFileSizeCommitLog": DATA_FILE_BYTES,
+            "replicationTlsAgeMaxMs": CONNECTION_AGE_MAX_MS,
+            **replication_keys(self.folder / CERTIFICATES, node.node_id),
             **self.settings,
         }
 

@@ -9,7 +9,7 @@ from admin_api.cluster.reader import Answer, Memory, assemble
 from admin_api.cluster.schemas import NamesrvView, NodeState
 from admin_api.dead_letters.queues import DlqView
 from admin_api.groups.overview import ConsumerGroupItem, GroupPresence
-from admin_api.health_checks.checks import is_loopback
+from admin_api.health_checks.checks import CERTIFICATE_ENDS, is_loopback
 from admin_api.health_checks.facts import Facts, Finding, Listener, Severity, Vitals, words_of_ms
 from admin_api.health_checks.service import examine
 from admin_api.sources.broker_admin import Runtime
@@ -370,3 +370,61 @@ def test_dead_letters(newest_ms: int, oldest_ms: int, code: str) -> None:
 def test_durations_in_words() -> None:
     asked = (850, 1500, 119_000, 180_000, 7_300_000, 3 * DAY_MS)
     assert [words_of_ms(ms) for ms in asked] == ["850 ms", "2 s", "119 s", "3 min", "2 h", "3 days"]
+
+
+OPEN = {"clientBindAddress": "0.0.0.0"}
+
+
+@pytest.mark.parametrize(
+    ("tls_mode", "access", "code", "severity", "words"),
+    [
+        ("disabled", "authorization", "port-without-tls", Severity.WARNING, "plain text"),
+        ("permissive", "accounts", "port-takes-plain-text", Severity.INFO, "tlsMode=enforcing"),
+        ("enforcing", "off", "access-control-off", Severity.WARNING, "delete"),
+        ("enforcing", "authentication", "rights-unchecked", Severity.INFO, "policies"),
+    ],
+)
+def test_an_open_port_is_named(tls_mode: str, access: str, code: str, severity: Severity, words: str) -> None:
+    address = ADDRESSES["n0"]
+    found = facts(vitals={address: vitals(**OPEN, clientTlsMode=tls_mode, accessControl=access)})
+    assert code_of(found) == (code, severity, address)
+    assert words in only(found).sentence + only(found).remedy
+
+
+@pytest.mark.parametrize(
+    ("figure", "text", "code", "severity", "words"),
+    [
+        ("metricsBindAddress", "10.0.0.1:9100", "metrics-open", Severity.INFO, "10.0.0.1:9100"),
+        ("readableByOthers", "/data/store/0", "files-readable", Severity.WARNING, "/data/store/0"),
+        (f"{CERTIFICATE_ENDS}tlsCertPath", str(NOW_MS), "certificate-expired", Severity.ERROR, "tlsCertPath"),
+        (
+            f"{CERTIFICATE_ENDS}x",
+            str(NOW_MS + 9 * DAY_MS),
+            "certificate-ends-soon",
+            Severity.WARNING,
+            "9 days",
+        ),
+    ],
+)
+def test_what_is_open_to_others_is_named(
+    figure: str, text: str, code: str, severity: Severity, words: str
+) -> None:
+    address = ADDRESSES["n0"]
+    found = facts(vitals={address: vitals(**{figure: text})})
+    assert code_of(found) == (code, severity, address)
+    assert words in only(found).sentence
+
+
+def test_what_is_protected_or_on_loopback_is_no_finding() -> None:
+    well = {
+        "clientBindAddress": "127.0.0.1",
+        "clientTlsMode": "disabled",
+        "accessControl": "off",
+        "metricsBindAddress": "127.0.0.1:9100",
+        "readableByOthers": "",
+        "certificateEndsMs.tlsCertPath": str(NOW_MS + 400 * DAY_MS),
+    }
+    wide = OPEN | {"clientTlsMode": "enforcing", "accessControl": "authorization", "metricsBindAddress": ""}
+    stock = {"brokerVersionDesc": "V5_4_0"}
+    for figures in (well, wide, stock):
+        assert examine(facts(vitals={ADDRESSES["n0"]: vitals(**figures)})) == []

@@ -17,7 +17,10 @@ from rocketmq_spark.options import (
     parse_duration_ms,
 )
 
-KNOWN = ("namesrv", "requestTimeout", "retryTimeout", "count", "flag", "kind", "text", *TLS_OPTIONS)
+KNOWN = (
+    *("namesrv", "requestTimeout", "retryTimeout", "accountFile", "count", "flag", "kind", "text"),
+    *TLS_OPTIONS,
+)
 
 
 def reader(**options: str) -> OptionReader:
@@ -85,13 +88,28 @@ def test_a_job_takes_tls_from_its_environment() -> None:
         job_connection("a:1", {"LEDGERMQ_TLS": "1"})
 
 
+def test_account_of_a_connection(tmp_path: Path) -> None:
+    assert reader(namesrv="a:1").connection().account_file is None
+    file = tmp_path / "account.toml"
+    file.write_text('access_key = "alice"\nsecret_key = "alice-secret"\n', encoding="utf-8")
+    file.chmod(0o600)
+    given = reader(**job_connection("a:1", {"LEDGERMQ_ACL_FILE": str(file)})).connection()
+    assert given.account_file == str(file)
+    given.cluster().close()
+    assert "alice" not in repr(given)
+    with pytest.raises(OptionError, match=r"option accountFile: .* cannot be read"):
+        reader(namesrv="a:1", accountFile="none.toml").connection().cluster()
+    with pytest.raises(OptionError, match="name the account by LEDGERMQ_ACL_FILE"):
+        job_connection("a:1", {"LEDGERMQ_ACCESS_KEY": "alice"})
+
+
 def test_every_unknown_option_is_named() -> None:
     with pytest.raises(OptionError) as caught:
         reader(cuont="5", namesvr="x", zzz="1")
     text = str(caught.value)
     assert "has no option cuont; nearest: count" in text
     assert "has no option namesvr; nearest: namesrv" in text
-    assert "has no option zzz; known: count, flag" in text
+    assert "has no option zzz; known: accountFile, count, flag" in text
 
 
 def test_options_of_elsewhere_have_a_hint() -> None:

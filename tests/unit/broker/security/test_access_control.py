@@ -8,10 +8,13 @@ import pytest
 
 from broker.leadership import CLIENT_USER, MARK
 from broker.state.changes import PutSettings
+from broker.state.topics import HALF_TOPIC
+from commitlog.record import Message
 from remoting.acl import Signer
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.headers.send import SendMessageRequestHeader, SendRequest
+from tests.support.polling import loop_turns
 from tests.support.secured import INNER, ROOT, Secured
 
 ALICE = Signer("alice", "alice-secret")
@@ -229,3 +232,36 @@ async def test_no_secret_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     for secret in ("alice-secret", "root-secret", "node-secret"):
         assert secret not in told
     assert b"alice-secret" not in b"".join(bytes(record.body) for record in broker.log.messages)
+
+
+@pytest.mark.parametrize(
+    ("code", "field", "other"),
+    [
+        (RequestCode.VIEW_MESSAGE_BY_ID, "offset", {"topic": "mine"}),
+        (RequestCode.CONSUMER_SEND_MSG_BACK, "offset", {"group": "mine"}),
+        (RequestCode.END_TRANSACTION, "commitLogOffset", {"topic": "mine"}),
+        (RequestCode.END_TRANSACTION, "commitLogOffset", {}),
+    ],
+)
+async def test_a_message_named_by_its_position_is_its_topics(
+    broker: Secured, code: RequestCode, field: str, other: dict[str, str]
+) -> None:
+    for resource in ("Topic:mine", "Group:mine"):
+        await broker.allow("alice", resource, "All")
+    kept = Message(HALF_TOPIC, 0, b"x", properties=b"REAL_TOPIC\x01theirs\x02")
+    put = broker.log.put([Message("theirs", 0, b"x"), kept, Message("mine", 0, b"x")], lambda status: None)
+    await loop_turns()
+    guard = broker.parts.router.guard
+    assert guard is not None
+
+    def remark(position: int | str) -> str | None:
+        request = RemotingCommand(code, ext_fields={field: str(position), **other})
+        ALICE.sign(request)
+        refusal = guard(request, broker.connection.as_connection)
+        return None if refusal is None else refusal.remark
+
+    theirs, half, mine = put.positions
+    for position in (theirs, half):
+        assert "no permission to access Topic:theirs" in str(remark(position))
+    assert [remark(mine), remark(mine + 1), remark(10**9)] == [None] * 3
+    assert remark("x") == "parse authorization context error."

@@ -127,7 +127,7 @@ def test_wrong_options_of_a_batch_are_refused(given: dict[str, str], problem: st
 def test_all_unknown_options_are_named() -> None:
     with pytest.raises(OptionError) as caught:
         batch_options(BASE | {"foo": "1", "tag": "A"})
-    assert "no option foo; known: assign" in str(caught.value)
+    assert "no option foo; known: accountFile, assign" in str(caught.value)
     assert "no option tag; nearest: tags" in str(caught.value)
 
 
