@@ -27,7 +27,7 @@ def test_addresses_are_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
     assert [str(pid) for pid in PIDS.values() if str(pid) not in text] == []
 
 
-def test_tls_that_the_environment_names_is_not_that_of_the_own_cluster(
+def test_tls_that_the_environment_names_is_of_another_cluster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Otherwise its admin service would speak TLS to nodes without it."""
