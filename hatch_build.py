@@ -1,5 +1,6 @@
-"""Hatchling's build hook: compiles the C modules of `native` into the wheel, or in place when the
-installation is editable. Where that cannot be done it says so and the installation is pure Python.
+"""Hatchling's build hook. It compiles the C modules of `native` into the wheel, or in place when the
+installation is editable; where that cannot be done it says so and the installation is pure Python. And it
+adds the software bill of materials (PEP 770).
 """
 
 import importlib.util
@@ -11,8 +12,11 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+BILL = "ledgermq.cdx.json"
+"""In the wheel's `.dist-info/sboms`."""
 
-class NativeBuildHook(BuildHookInterface[Any]):  # type: ignore[misc]
+
+class BuildHook(BuildHookInterface[Any]):  # type: ignore[misc]
     """For the wheel target."""
 
     PLUGIN_NAME = "custom"
@@ -20,13 +24,25 @@ class NativeBuildHook(BuildHookInterface[Any]):  # type: ignore[misc]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """`version` is "editable" or "standard"."""
+        self._made_in = Path(tempfile.mkdtemp(prefix="ledgermq-build-"))
+        self._add_bill(self._made_in, build_data)
+        self._compile(self._made_in, version == "editable", build_data)
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """The wheel has the files now."""
+        if self._made_in is not None:
+            shutil.rmtree(self._made_in)
+
+    def _add_bill(self, folder: Path, build_data: dict[str, Any]) -> None:
+        bills = _load(Path(self.root) / "ledgermq" / "bill_of_materials.py")
+        path = folder / BILL
+        path.write_bytes(bills.bill_of_wheel(Path(self.root)))
+        build_data["sbom_files"].append(str(path))
+
+    def _compile(self, folder: Path, in_place: bool, build_data: dict[str, Any]) -> None:
         compiler = _load(Path(self.root) / "native" / "compiler.py")
-        in_place = version == "editable"
-        if not in_place:
-            self._made_in = Path(tempfile.mkdtemp(prefix="ledgermq-native-"))
-        target = self._made_in or compiler.FOLDER
         try:
-            made = compiler.compile_modules(target)
+            made = compiler.compile_modules(compiler.FOLDER if in_place else folder)
         except compiler.CannotCompileError as error:
             self.app.display_warning(f"LedgerMQ is installed without its compiled modules: {error}")
             return
@@ -35,14 +51,9 @@ class NativeBuildHook(BuildHookInterface[Any]):  # type: ignore[misc]
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """The wheel has the modules now."""
-        if self._made_in is not None:
-            shutil.rmtree(self._made_in)
-
 
 def _load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("ledgermq_native_compiler", path)
+    spec = importlib.util.spec_from_file_location(f"ledgermq_build_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

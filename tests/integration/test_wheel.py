@@ -19,6 +19,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from ledgermq.bill_of_materials import bill_of_wheel
 from tests.integration.cluster import free_ports
 from tests.integration.waiting import wait_for
 
@@ -94,6 +95,12 @@ def test_wheel_has_every_file_of_its_packages(installed: Installed) -> None:
     assert installed.wheel.name.endswith("-py3-none-any.whl"), "nothing is compiled in it"
     assert files_of(ROOT) - files_of(installed.folder) == set()
     assert "admin_api/static/index.html" in files_of(installed.folder)
+
+
+def test_wheel_has_its_bill_of_materials(installed: Installed) -> None:
+    (bill,) = installed.folder.glob("ledgermq-*.dist-info/sboms/*.json")
+    assert bill.name == "ledgermq.cdx.json"
+    assert bill.read_bytes() == bill_of_wheel(ROOT)
 
 
 def test_every_package_of_the_checkout_is_in_the_wheel() -> None:

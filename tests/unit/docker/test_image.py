@@ -32,3 +32,10 @@ def test_each_volume_of_the_cluster_is_declared() -> None:
     _, _, declared = text.partition("\nvolumes:\n")
     assert used == set(re.findall(r"^  (\w+):", declared, re.M))
     assert {"n0", "n1", "n2", "admin"} <= used
+
+
+def test_the_image_has_a_bill_of_materials() -> None:
+    """Written in the last stage, as root: of what is there, and not for the process to change."""
+    _, _, last = (DOCKER / "Dockerfile").read_text(encoding="utf-8").rpartition("\nFROM ")
+    before_user, _, _ = last.partition("\nUSER ")
+    assert "RUN python -m ledgermq.bill_of_materials --system > /opt/ledgermq/image.cdx.json" in before_user
