@@ -14,7 +14,7 @@ from typing import Final
 from broker.config import BrokerConfig
 from broker.leadership import CLIENT_USER, MARK
 from broker.security.decisions import Access, refusal
-from broker.security.passwords import PasswordCipher
+from broker.security.passwords import PasswordCipher, missing_key
 from broker.security.required_access import (
     BY_POSITION,
     UnreadableRequestError,
@@ -108,8 +108,9 @@ def check_switch_on(config: BrokerConfig, accounts: Accounts, wanted: BrokerConf
     """Why access control cannot be switched on as wanted; None: it can, or it is on already."""
     if not wanted.checks_signatures or config.checks_signatures:
         return None
-    if not config.auth_key_path:
-        return "access control needs authKeyPath in the configuration file of each node"
+    problem = missing_key(config)
+    if problem is not None:
+        return f"access control needs, in the configuration file of each node, {problem}"
     if not accounts.has_super_user():
         return "there is no enabled super user to switch access control off again: create one first"
     return None

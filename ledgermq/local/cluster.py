@@ -22,7 +22,7 @@ from ledgermq.local.plan import HOST, NAME_SERVER, ClusterPlan, load_plan, merge
 from ledgermq.local.processes import admin_command, namesrv_command, node_command
 from ledgermq.local.supervisor import Command, Exit, Supervisor, describe_exit, last_lines
 from ledgermq.members import MemberFiles
-from remoting.client.tls import AUTHORITIES_VARIABLE, ClientTls
+from remoting.client.tls import AUTHORITIES_VARIABLE, VARIABLES, ClientTls
 from sockets.dialled import is_usable_transport, nothing_listens
 
 _PROBE_INTERVAL_S = 0.1
@@ -226,7 +226,16 @@ def up(
         )
         require_free(plan.ports())
         _write_files(plan)
+        forget_tls_of_others()
         asyncio.run(_run(plan, restart))
+
+
+def forget_tls_of_others() -> None:
+    """The TLS that the environment names is that of another cluster: this one's processes, which inherit the
+    environment, speak as its plan says.
+    """
+    for variable in VARIABLES:
+        os.environ.pop(variable, None)
 
 
 def _write_files(plan: ClusterPlan) -> None:

@@ -12,6 +12,8 @@ AUTHORITIES_VARIABLE: Final = "LEDGERMQ_TLS_AUTHORITIES"
 CERTIFICATE_VARIABLE: Final = "LEDGERMQ_TLS_CERT"
 KEY_VARIABLE: Final = "LEDGERMQ_TLS_KEY"
 HOST_NAME_VARIABLE: Final = "LEDGERMQ_TLS_CHECK_HOST_NAME"
+_FILE_VARIABLES: Final = (AUTHORITIES_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE)
+VARIABLES: Final = (ENABLE_VARIABLE, *_FILE_VARIABLES, HOST_NAME_VARIABLE)
 _BOOLEANS: Final = {"true": True, "false": False}
 
 
@@ -42,9 +44,8 @@ def client_tls_from(environment: Mapping[str, str]) -> ClientTls | None:
 
     Raises: TlsSettingsError.
     """
-    variables = (AUTHORITIES_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE)
     authorities, certificate, key = (
-        Path(text) if (text := environment.get(variable)) else None for variable in variables
+        Path(text) if (text := environment.get(variable)) else None for variable in _FILE_VARIABLES
     )
     is_any_named = any(path is not None for path in (authorities, certificate, key))
     if not _switch(environment, ENABLE_VARIABLE, default=is_any_named):

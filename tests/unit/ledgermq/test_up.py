@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
-from ledgermq.local.cluster import ready_table
+from ledgermq.local.cluster import forget_tls_of_others, ready_table
 from ledgermq.local.plan import ClusterPlan
+from remoting.client.tls import client_tls_from
 
 PIDS = {"namesrv": 1234567, "n0": 1234568, "n1": 1234569, "n2": 1234570, "admin": 1234571}
 
@@ -22,3 +25,13 @@ def test_addresses_are_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
     wanted += [address for node in plan.nodes for address in (node.remoting_address, node.metrics_url)]
     assert [address for address in wanted if address not in text] == []
     assert [str(pid) for pid in PIDS.values() if str(pid) not in text] == []
+
+
+def test_tls_that_the_environment_names_is_of_another_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise its admin service would speak TLS to nodes without it."""
+    monkeypatch.setenv("LEDGERMQ_TLS", "true")
+    monkeypatch.setenv("LEDGERMQ_TLS_AUTHORITIES", "/another/ca.pem")
+    forget_tls_of_others()
+    assert client_tls_from(os.environ) is None

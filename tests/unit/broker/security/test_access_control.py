@@ -161,7 +161,11 @@ async def test_it_is_switched_on_and_off_while_the_broker_runs(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"authKeyPath": ""}, "access control needs authKeyPath"),
+        ({"authKeyPath": ""}, "authKeyPath, a file with the key"),
+        (
+            {"innerClientAuthenticationCredentials": "", "dLegerPeers": "n0-h:1;n1-h:2"},
+            "innerClientAuthenticationCredentials, the super user",
+        ),
         (
             {"initAuthenticationUser": "", "innerClientAuthenticationCredentials": ""},
             "there is no enabled super user",

@@ -6,11 +6,12 @@ from typing import Any
 import orjson
 import pytest
 
-from broker.security.passwords import PasswordCipher
+from broker.config import ConfigError, config_from
+from broker.security.passwords import PasswordCipher, open_cipher
 from broker.state.access import USERS_MAX, User
 from remoting.acl import Signer
 from remoting.codes import RequestCode as Code
-from tests.support.secured import ROOT, Secured
+from tests.support.secured import KEY, ROOT, Secured, secured_values, write_key
 
 ALICE = Signer("alice", "alice-secret")
 ENTRY = {"resource": "Topic:orders*", "actions": ["Pub", "Get"], "sourceIps": [], "decision": "Allow"}
@@ -245,3 +246,45 @@ def test_a_password_is_bound_to_its_user_and_key() -> None:
     assert PasswordCipher(bytes(31) + b"1").decrypt("alice", sealed) is None
     assert cipher.decrypt("alice", "no base64!") is None
     assert cipher.decrypt("alice", "") is None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"authKeyPath": ""}, "need authKeyPath"),
+        ({"authKeyPath": "none"}, "none cannot be read"),
+        (
+            {"innerClientAuthenticationCredentials": "", "dLegerPeers": "n0-h:1;n1-h:2"},
+            "need innerClientAuthenticationCredentials",
+        ),
+    ],
+)
+def test_what_a_node_needs_to_start(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        open_cipher(config_from(secured_values(tmp_path, **change)))
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "words"),
+    [
+        (KEY[:-4], 0o600, "does not hold 32 bytes"),
+        (b"no base64!", 0o600, "does not hold 32 bytes"),
+        (KEY, 0o640, "readable by other users"),
+    ],
+)
+def test_bad_key_files(tmp_path: Path, content: bytes, mode: int, words: str) -> None:
+    values = secured_values(tmp_path)
+    write_key(tmp_path, content).chmod(mode)
+    with pytest.raises(ConfigError, match=words) as error:
+        open_cipher(config_from(values))
+    assert content.decode() not in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["initAuthenticationUser", "innerClientAuthenticationCredentials"])
+@pytest.mark.parametrize(
+    "text", ['{"username": "a-secret"', "[]", '{"username": "a-secret", "password": " "}']
+)
+def test_bad_accounts_of_the_configuration_are_not_shown(tmp_path: Path, key: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key} is not JSON like") as error:
+        config_from(secured_values(tmp_path, **{key: text}))
+    assert "a-secret" not in str(error.value)
