@@ -21,6 +21,7 @@ import logging
 import os
 import socket
 import sys
+import time
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,10 @@ from sockets.tls import HANDSHAKE_FIRST_BYTE, PeerNames, TlsError
 logger = logging.getLogger(__name__)
 
 Address = tuple[str, int]
+_REPLACED_AT: Final = (0.5, 0.75)
+"""Of the age limit: between these a connection gets its successor."""
+_DAY_S: Final = 86_400
+_WARNED_BEFORE_S: Final = 30 * _DAY_S
 _JOINED_BYTES_MAX: Final = 256 * 1024
 """More bytes are encrypted buffer by buffer: the copy would cost more than the calls that it saves."""
 
@@ -106,6 +111,7 @@ class Transport:
         self._lost: set[str] = set()
         self._hosts = {address[0] for address in self.peers.values()}
         self._stranger_second = self._strangers = 0
+        self._warned_s: dict[str, float] = {}
         self._encoded: Message | None = None
         self._frame: Sequence[bytes | memoryview] = ()
         self._open: dict[_Inbound, None] = {}
@@ -221,6 +227,18 @@ class Transport:
         logger.warning("closing the replication connection of %s: %s%s", name, reason, more)
         self._closed_logged_s, self._closed_unlogged = now_s, 0
 
+    def warn_of_end(self, peer: str, names: PeerNames) -> None:
+        """Logs once a day that a member's certificate ends soon: those of a group mostly end together, and
+        then no member hears another.
+        """
+        now_s = time.time()
+        if names.ends_at_s is None or names.ends_at_s - now_s > _WARNED_BEFORE_S:
+            return
+        if now_s - self._warned_s.get(peer, 0) >= _DAY_S:
+            self._warned_s[peer] = now_s
+            days = max(0, int((names.ends_at_s - now_s) // _DAY_S))
+            logger.warning("the certificate of %s for replication ends in %d days: renew it", peer, days)
+
     def refusal(self, hello: Hello) -> str | None:
         """The reason to refuse the peer of this handshake; None when it is accepted."""
         if hello.version != PROTOCOL_VERSION:
@@ -316,9 +334,10 @@ class _Dialer:
             await connection.closed.wait()
             return False
         # Not all connections of a group at once, which began at the same time.
-        part = zlib.crc32(f"{self._owner.hello.node_id} {self._peer}".encode()) % 100 / 400
+        first, last = _REPLACED_AT
+        link = zlib.crc32(f"{self._owner.hello.node_id} {self._peer}".encode()) % 100
         try:
-            async with asyncio.timeout(self._age_max_ms / 1000 * (0.5 + part)):
+            async with asyncio.timeout(self._age_max_ms / 1000 * (first + (last - first) * link / 100)):
                 await connection.closed.wait()
         except TimeoutError:
             return True
@@ -433,6 +452,7 @@ class _Outbound(asyncio.Protocol):
         expected = self._owner.uri_of(self._peer)
         if expected not in names.uris:
             raise PeerProtocolError(f"its certificate names {_listed(names)}, not {expected}")
+        self._owner.warn_of_end(self._peer, names)
         assert self._owner.credentials is not None
         age_max_s = self._owner.credentials.connection_age_max_ms / 1000
         self._age_limit = asyncio.get_running_loop().call_later(age_max_s, self.drop)

@@ -63,11 +63,15 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class PeerNames:
-    """The names in a certificate that was verified: of its subject alternative name, and the common name."""
+    """The names in a certificate that was verified: of its subject alternative name, and the common name.
+
+    ends_at_s: when it ends, as Unix time; None: not known.
+    """
 
     uris: tuple[str, ...] = ()
     dns: tuple[str, ...] = ()
     common_name: str = ""
+    ends_at_s: int | None = None
 
 
 class TlsCredentials:
@@ -270,6 +274,7 @@ class TlsStream:
             tuple(str(value) for kind, value in names if kind == "URI"),
             tuple(str(value) for kind, value in names if kind == "DNS"),
             next((str(value) for kind, value in subject if kind == "commonName"), ""),
+            ssl.cert_time_to_seconds(str(found["notAfter"])) if "notAfter" in found else None,
         )
 
     def _shake_hands(self) -> None:

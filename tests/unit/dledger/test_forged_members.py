@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dledger import transport
 from dledger.codec import INTEGER_MAX, PROTOCOL_VERSION, TERM_STEP_MAX, Hello, encode_frame
 from dledger.core.messages import (
     AppendResponse,
@@ -197,13 +198,14 @@ async def test_forged_transfers_depose_the_leader(tmp_path: Path, has_certificat
             await until(lambda: leader.server.term > term)
 
 
-async def test_a_replaced_authority_costs_no_message(tmp_path: Path) -> None:
+async def test_a_replaced_authority_costs_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The three steps, on one member after the other, while entries are appended all the time."""
+    monkeypatch.setattr(transport, "_REPLACED_AT", (0.002, 0.003))
     own, signing = tmp_path / "own", MemberFiles(tmp_path / "signing")
     signing.complete("g", dict.fromkeys(IDS, ("127.0.0.1",)))
     for node in IDS:
         signing.copy_member(node, own / node)
-    async with running(tmp_path, lambda node: load(own / node, node, age_max_ms=600)) as group:
+    async with running(tmp_path, lambda node: load(own / node, node, age_max_ms=60_000)) as group:
         leader = await group.leader()
         term, acknowledged = leader.server.term, 0
         old = (tmp_path / "signing" / "ca.pem").read_bytes()

@@ -10,21 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from dledger import transport
 from dledger.codec import PROTOCOL_VERSION, Hello, encode_frame
 from dledger.core.messages import AppendResponse, HeartbeatResponse
 from dledger.core.output import Envelope
 from dledger.core.types import ResponseCode
 from dledger.credentials import MemberCredentials, member_uri
 from dledger.transport import Transport, TransportLimits
+from ledgermq.certificates import KeyPair, issue
 from ledgermq.members import MemberFiles
 from sockets.tls import TlsFiles
 from tests.support.polling import until
 from tests.unit.dledger.test_transport import Sink, free_port
 
 GROUP = "g%1|x"
-LIMITS = TransportLimits(
-    handshake_timeout_ms=300, handshake_bytes_max=4096, reconnect_delay_ms=10, closed_log_interval_ms=1
-)
+LIMITS = TransportLimits(handshake_bytes_max=4096, reconnect_delay_ms=10, closed_log_interval_ms=1)
+IMPATIENT = replace(LIMITS, handshake_timeout_ms=300)
 AGE_MS = 60_000
 BEAT = HeartbeatResponse(1, 5)
 
@@ -60,6 +61,12 @@ class Node:
         addresses = {peer: ("127.0.0.1", port) for peer, port in ports.items()}
         hello = Hello(GROUP, node_id, PROTOCOL_VERSION, f"client of {node_id}")
         self.transport = Transport(hello, addresses[node_id], addresses, self.sink, limits, credentials)
+
+
+@pytest.fixture
+def replaced_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections get successors long before their age limit, so that a busy machine does not end them."""
+    monkeypatch.setattr(transport, "_REPLACED_AT", (0.002, 0.003))
 
 
 @asynccontextmanager
@@ -201,7 +208,7 @@ async def test_an_address_at_which_another_member_answers_is_refused(
 
 @pytest.mark.parametrize("data", [b"", b"\x16\x03\x01\x02\x00\x01", b"\x16\x03\x01\xff\xff" + bytes(5_000)])
 async def test_a_handshake_that_is_not_completed_ends_in_time(certificates: Path, data: bytes) -> None:
-    listener = Node("n0", two_ports(), load(certificates, "n0"))
+    listener = Node("n0", two_ports(), load(certificates, "n0"), IMPATIENT)
     async with running(listener):
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(data)
@@ -212,12 +219,29 @@ async def test_a_handshake_that_is_not_completed_ends_in_time(certificates: Path
 
 
 async def test_tls_without_a_hello_ends_in_time(certificates: Path) -> None:
-    listener = Node("n0", two_ports(), load(certificates, "n0"))
+    listener = Node("n0", two_ports(), load(certificates, "n0"), IMPATIENT)
     async with running(listener):
         reader, writer = await client_of(certificates, "n1", listener.port)
         assert await ends(reader)
         writer.close()
     assert listener.sink.connected == []
+
+
+@pytest.mark.usefixtures("replaced_soon")
+@pytest.mark.parametrize(("days", "is_warned"), [(29, True), (31, False)])
+async def test_a_certificate_that_ends_soon_is_reported_once(
+    certificates: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, days: int, is_warned: bool
+) -> None:
+    authority = KeyPair.load(certificates / "ca.pem", certificates / "ca.key")
+    ends_soon = issue(authority, "n1", uris=(member_uri(GROUP, "n1"),), days=days)
+    ends_soon.save(tmp_path / "n1.pem", tmp_path / "n1.key")
+    (tmp_path / "ca.pem").write_bytes((certificates / "ca.pem").read_bytes())
+    ports = two_ports()
+    one, other = Node("n0", ports, load(certificates, "n0")), Node("n1", ports, load(tmp_path, "n1"))
+    async with running(one, other):
+        await until(lambda: len(other.sink.connected) > 2)
+    assert caplog.text.count("the certificate of n1 for replication ends in 28 days: renew it") == is_warned
+    assert "certificate of n0" not in caplog.text
 
 
 @pytest.mark.parametrize("age_max_ms", [1_000, 600_000, 86_400_000])
@@ -231,7 +255,7 @@ async def test_a_successor_says_hello_in_time(certificates: Path, age_max_ms: in
 
 async def test_strangers_that_connect_often_take_no_time_for_handshakes(certificates: Path) -> None:
     """They are closed at once; members do not count."""
-    limits = replace(LIMITS, strangers_per_s=0, handshake_timeout_ms=60_000)
+    limits = replace(LIMITS, strangers_per_s=0)
     ports = two_ports()
     listener = Node("n0", ports, load(certificates, "n0"), limits)
     listener.transport._hosts = {"10.0.0.1"}
@@ -244,10 +268,11 @@ async def test_strangers_that_connect_often_take_no_time_for_handshakes(certific
         await until(lambda: one.sink.connected == ["n1"])
 
 
+@pytest.mark.usefixtures("replaced_soon")
 async def test_a_connection_gets_a_successor_without_loss(certificates: Path) -> None:
     """Messages arrive each once, in order, and nobody seems to be gone, while connections are made again."""
     ports = two_ports()
-    one, other = (Node(node, ports, load(certificates, node, 300)) for node in ports)
+    one, other = (Node(node, ports, load(certificates, node)) for node in ports)
     async with running(one, other):
         await until(lambda: one.transport.is_connected("n1"))
         sent = 0

@@ -1,15 +1,18 @@
 """Each node's broker.toml, and what a user may put into it."""
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from broker.config import load_config
+from dledger.credentials import MemberCredentials
 from ledgermq.errors import UserError
 from ledgermq.local.cluster import _write_files
 from ledgermq.local.node_files import read_settings, write_node_files
-from ledgermq.local.plan import ClusterPlan
+from ledgermq.local.plan import ClusterPlan, load_plan, merge_plan
 from ledgermq.local.processes import admin_command, namesrv_command
 from remoting.client.tls import ClientTls
 from remoting.tls import server_tls
@@ -30,6 +33,38 @@ def test_write_node_files_each_is_what_the_broker_reads(tmp_path: Path) -> None:
     assert [(peer.id, peer.port) for peer in config.peers] == [("n0", 20_003), ("n1", 20_013), ("n2", 20_023)]
     assert config.store_path_root_dir == tmp_path / "n1" / "store"
     assert (config.durability, config.file_reserved_hours) == ("replicated", 48)
+
+
+def test_nodes_know_each_other_unless_that_is_switched_off(tmp_path: Path) -> None:
+    plan = ClusterPlan(tmp_path, node_count=2, settings={"brokerName": "b"})
+    _write_files(plan)
+    config = load_config(tmp_path / "n1" / "broker.toml")
+    assert config.replication_tls is not None
+    MemberCredentials.load(config.replication_tls)
+    assert (tmp_path / "certificates" / "ca.key").stat().st_mode & 0o777 == 0o600
+    _write_files(replace(plan, has_replication_tls=False))
+    assert load_config(tmp_path / "n1" / "broker.toml").replication_tls is None
+
+
+def test_a_folder_of_an_earlier_version_gets_certificates(tmp_path: Path) -> None:
+    ClusterPlan(tmp_path).save()
+    file = tmp_path / "cluster.toml"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(line for line in lines if "replicationTls" not in line))
+    plan = load_plan(tmp_path)
+    assert plan is not None
+    assert plan.has_replication_tls
+    _write_files(plan)
+    assert (tmp_path / "certificates" / "n2.pem").exists()
+
+
+def test_the_plan_keeps_that_certificates_are_off(tmp_path: Path) -> None:
+    options: dict[str, Any] = dict.fromkeys(("nodes", "namesrv_port", "broker_port", "admin_port"))
+    off = merge_plan(None, tmp_path, **options, settings={}, has_replication_tls=False)
+    off.save()
+    assert load_plan(tmp_path) == off
+    assert not merge_plan(load_plan(tmp_path), tmp_path, **options, settings={}).has_replication_tls
+    assert merge_plan(off, tmp_path, **options, settings={}, has_replication_tls=True).has_replication_tls
 
 
 def test_write_node_files_unknown_key_names_the_nearest(tmp_path: Path) -> None:
