@@ -94,12 +94,14 @@ class Services:
     @cached_property
     def health_checks(self) -> "HealthChecks":
         from admin_api.health_checks.service import HealthChecks
+        from admin_api.sources.name_server import NameServerSource
 
         groups, dead_letters = self.consumer_groups, self.dlq_queues
         return HealthChecks(
             self.gateway,
             self.directory,
             self.reader,
+            NameServerSource(self.gateway, self.settings.namesrv),
             groups.find,
             groups.overview.invalidate,
             dead_letters.groups,

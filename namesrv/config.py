@@ -226,6 +226,8 @@ class ConfigProcessor:
         values = {
             "bindAddress": self._config.host,
             "listenPort": str(self._config.port),
+            "tlsMode": self._config.tls.mode_in_force,
+            "tlsClientAuth": self._config.tls.client_auth,
             "kvConfigPath": str(self._config.kv_config or ""),
             "scanNotActiveBrokerInterval": str(self._config.expiry_check_interval_ms),
         }

@@ -387,7 +387,8 @@ CERTIFICATE_ENDS: Final = "certificateEndsMs."
 
 
 def check_ports(facts: Facts) -> Iterator[Finding]:
-    """Ports of brokers beyond loopback, and who may use them."""
+    """Ports of the name server and of brokers beyond loopback, and who may use them."""
+    yield from _name_server_port(facts)
     for address, vitals in facts.vitals.items():
         text = vitals.runtime.text
         host = text("clientBindAddress")
@@ -402,6 +403,30 @@ def check_ports(facts: Facts) -> Iterator[Finding]:
                 f"reaches {metrics}.",
                 "Set metricsAddress to 127.0.0.1, or let only Prometheus reach the port.",
             )
+
+
+def _name_server_port(facts: Facts) -> Iterator[Finding]:
+    """RocketMQ's own name server does not report its TLS."""
+    config, address = facts.name_server, facts.view.namesrv.address
+    host = config.get("bindAddress")
+    if host is None or "tlsMode" not in config or addresses.is_loopback(host):
+        return
+    if config["tlsMode"] == "disabled":
+        yield warning(
+            "port-without-tls",
+            address,
+            f"The name server {address} (address {host}) can be reached from other machines and speaks plain "
+            "text: routes can be changed on the way.",
+            "Give it a certificate (--tls-cert, --tls-key), or let only a trusted network reach it.",
+        )
+    if config.get("tlsClientAuth") != "require":
+        yield warning(
+            "namesrv-open",
+            address,
+            f"Every client that reaches the name server {address} (address {host}) may register brokers and "
+            "change its table, and so direct clients elsewhere.",
+            "Ask for certificates (--tls-client-auth require), or let only a trusted network reach it.",
+        )
 
 
 def _client_port(address: str, host: str, tls_mode: str | None, access: str | None) -> Iterator[Finding]:

@@ -25,6 +25,7 @@ from admin_api.health_checks.facts import (
 from admin_api.schema import PAGE_SIZE_MAX, Page
 from admin_api.sources.broker_admin import RuntimeSource
 from admin_api.sources.brokers import BrokerDirectory, Listed
+from admin_api.sources.name_server import NameServerSource
 from broker.admin.types import NodeStatusMessage
 
 T = TypeVar("T")
@@ -63,6 +64,7 @@ class HealthChecks:
         gateway: Gateway,
         directory: BrokerDirectory,
         reader: ClusterReader,
+        name_server: NameServerSource,
         find_groups: Callable[[GroupQuery, PageWanted], Awaitable[Page[ConsumerGroupItem]]],
         invalidate_groups: Callable[[], None],
         list_dead_letters: Callable[[PageWanted], Awaitable[Page[DlqView]]],
@@ -73,6 +75,7 @@ class HealthChecks:
         self._directory = directory
         self._reader = reader
         self._runtime = RuntimeSource(gateway)
+        self._name_server = name_server
         self._find_groups = find_groups
         self._invalidate_groups = invalidate_groups
         self._list_dead_letters = list_dead_letters
@@ -85,9 +88,10 @@ class HealthChecks:
         """
         troubles: list[Trouble] = []
         before = await self._sample(sample_ms, troubles) if sample_ms else ()
-        (view, vitals), (listed, statuses), groups, dlqs = await asyncio.gather(
+        (view, vitals), (listed, statuses), name_server, groups, dlqs = await asyncio.gather(
             self._read_nodes(),
             self._read_listed(),
+            self._optional(self._name_server.config, troubles),
             self._optional(self._read_groups, troubles),
             self._optional(self._read_dlqs, troubles),
         )
@@ -98,6 +102,7 @@ class HealthChecks:
             view=view,
             listed=listed,
             statuses=statuses,
+            name_server=name_server or {},
             vitals=vitals.answers,
             groups=None if groups is None else groups.items,
             lag_before={group.group: group.lag for group in before if group.lag is not None},

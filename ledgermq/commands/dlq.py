@@ -1,5 +1,6 @@
 """`ledgermq dlq`: dead letters."""
 
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -172,7 +173,10 @@ def export(
         _print(text, file_format)
         return
     try:
-        file.write_text(text, encoding="utf-8")
+        # A new file is for this user alone: what it holds are messages.
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(text)
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}.") from error
     remark(f"Written to {file}.")

@@ -4,6 +4,7 @@ cluster`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,11 +69,14 @@ def write_group(plan: GroupPlan) -> None:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Raises UserError instead of OSError."""
+    """New files and folders are for this user alone. Raises UserError instead of OSError."""
+    earlier = os.umask(0o077)
     try:
         yield
     except OSError as error:
         raise UserError(f"{error.filename or folder} cannot be written: {error.strerror}.") from error
+    finally:
+        os.umask(earlier)
 
 
 def member_files(folder: Path) -> MemberFiles:

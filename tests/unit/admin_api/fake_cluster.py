@@ -7,6 +7,7 @@ from broker.admin.types import NodeStatusMessage
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RequestTimeoutError
+from remoting.properties_text import format_properties_text
 from remoting.route import BrokerData, ClusterInfo, format_cluster_info
 
 NAMESRV_ADDRESS = "127.0.0.1:9876"
@@ -19,6 +20,7 @@ class FakeCluster:
         self.statuses = {status.remoting_address: status for status in statuses}
         self.listed: dict[str, str] = {}
         self.namesrv_is_up = True
+        self.namesrv_config = {"bindAddress": "127.0.0.1", "listenPort": "9876"}
         self.hanging: set[str] = set()
         self.bodies: dict[str, bytes] = {}
         self.asked: list[str] = []
@@ -42,6 +44,8 @@ class FakeCluster:
             raise RequestTimeoutError(f"{address}: no answer within {timeout_s} s")
         if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
             return self._cluster_info(address)
+        if command.code == RequestCode.GET_NAMESRV_CONFIG and self.namesrv_is_up:
+            return RemotingCommand(code=0, body=format_properties_text(self.namesrv_config))
         if address in self.bodies:
             return RemotingCommand(code=0, body=self.bodies[address])
         if address not in self.statuses:

@@ -428,3 +428,18 @@ def test_what_is_protected_or_on_loopback_is_no_finding() -> None:
     stock = {"brokerVersionDesc": "V5_4_0"}
     for figures in (well, wide, stock):
         assert examine(facts(vitals={ADDRESSES["n0"]: vitals(**figures)})) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "codes"),
+    [
+        ({}, ["port-without-tls", "namesrv-open"]),
+        ({"tlsMode": "permissive"}, ["namesrv-open"]),
+        ({"tlsMode": "enforcing", "tlsClientAuth": "require"}, []),
+        ({"bindAddress": "127.0.0.1"}, []),
+    ],
+)
+def test_an_open_name_server_is_named(changed: dict[str, str], codes: list[str]) -> None:
+    config = {"bindAddress": "10.0.0.9", "tlsMode": "disabled", "tlsClientAuth": "none"} | changed
+    assert [found.code for found in examine(facts(name_server=config))] == codes
+    assert examine(facts(name_server={"bindAddress": "10.0.0.9"})) == [], "RocketMQ's own does not report it"

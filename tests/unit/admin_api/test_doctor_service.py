@@ -17,6 +17,7 @@ from admin_api.health_checks.service import HealthChecks
 from admin_api.schema import Page, TroubleView
 from admin_api.settings import Settings
 from admin_api.sources.brokers import BrokerDirectory
+from admin_api.sources.name_server import NameServerSource
 from broker.admin.types import NodeStatusMessage
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -84,6 +85,7 @@ def doctor_of(
         gateway,
         directory,
         reader,
+        NameServerSource(gateway, NAMESRV_ADDRESS),
         listed.find,
         listed.invalidate,
         FakeDlqs().groups,
@@ -159,8 +161,16 @@ async def test_everyone_is_asked_at_the_same_time() -> None:
     gateway = Gateway(cluster, settings)
     reader = ClusterReader(gateway, settings, lambda: NOW_MS)
     groups, dlqs = MeetingGroups(cluster), MeetingDlqs(cluster)
-    lists = groups.find, groups.invalidate, dlqs.groups
-    doctor = HealthChecks(gateway, BrokerDirectory(gateway, settings), reader, *lists, lambda: NOW_MS)
+    doctor = HealthChecks(
+        gateway,
+        BrokerDirectory(gateway, settings),
+        reader,
+        NameServerSource(gateway, NAMESRV_ADDRESS),
+        groups.find,
+        groups.invalidate,
+        dlqs.groups,
+        lambda: NOW_MS,
+    )
     report = await doctor.examine()
     assert report.looked_at == {"groups": 1, "nodes": 3, "consumerGroups": 0, "deadLetterQueues": 0}
 
@@ -193,3 +203,10 @@ async def test_machines_that_could_not_be_looked_at_are_problems() -> None:
     report = await doctor_of(cluster, [[]]).examine()
     assert report.is_partial
     assert {problem.address for problem in report.problems} == {*cluster.statuses, "127.0.0.1:2"}
+
+
+async def test_an_open_name_server_is_found_by_its_configuration() -> None:
+    cluster = FakeMachines(statuses(), {})
+    cluster.namesrv_config |= {"bindAddress": "0.0.0.0", "tlsMode": "permissive", "tlsClientAuth": "none"}
+    report = await doctor_of(cluster, [[]]).examine()
+    assert [(found.code, found.subject) for found in report.findings] == [("namesrv-open", NAMESRV_ADDRESS)]

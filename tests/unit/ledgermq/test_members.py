@@ -161,6 +161,8 @@ def test_a_group_for_several_machines(run: Callable[..., Ran], tmp_path: Path) -
     assert made.code == 0, made.err
     config = load_config(tmp_path / "n1" / "broker.toml")
     assert (config.group, config.dledger_self_id, config.broker_ip) == ("b", "n1", "127.0.0.2")
+    open_to_others = [path for path in tmp_path.rglob("*") if path.stat().st_mode & 0o077]
+    assert open_to_others == []
     assert config.replication_tls is not None
     assert config.replication_tls.key == Path("/var/lib/ledgermq/certificates/n1.key")
     assert {path.name for path in (tmp_path / "n1" / "certificates").iterdir()} == {

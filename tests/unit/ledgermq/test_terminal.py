@@ -3,6 +3,7 @@
 import io
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -113,6 +114,17 @@ def test_exported_dead_letters(
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
         ran = run(*args, "--admin", admin.url)
     assert (ran.code, ran.out, ran.err) == (0, shown, said)
+
+
+def test_exported_messages_are_for_this_user_alone(run: CommandLine, tmp_path: Path) -> None:
+    new, existing = tmp_path / "new.jsonl", tmp_path / "existing.jsonl"
+    existing.write_text("more than there will be, which is not left behind" * 9)
+    existing.chmod(0o640)
+    with serving(lambda _: (200, JSON_LINES.encode())) as admin:
+        for file in (new, existing):
+            ran = run("dlq", "export", "billing", "--to", str(file), "--admin", admin.url)
+            assert (ran.code, file.read_text()) == (0, JSON_LINES)
+    assert [path.stat().st_mode & 0o777 for path in (new, existing)] == [0o600, 0o640]
 
 
 HIDDEN = "a\u202eb\u200bc\u2066d"

@@ -323,7 +323,7 @@ async def test_order_configuration_is_in_the_route_once_switched_on() -> None:
         assert route.order_topic_conf == "broker-a:4"
         assert (await caller.send(register_request())).body == b""
         shown = (await caller.ask(RequestCode.GET_NAMESRV_CONFIG)).body.decode().splitlines()
-        assert {"bindAddress=127.0.0.1", "orderMessageEnable=true"} <= set(shown)
+        assert {"bindAddress=127.0.0.1", "tlsMode=disabled", "orderMessageEnable=true"} <= set(shown)
 
 
 @pytest.mark.parametrize(
