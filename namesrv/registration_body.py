@@ -1,6 +1,6 @@
 """The bodies of registrations (`RegisterBrokerBody`, `TopicConfig`, `DataVersion`), plain and compressed.
 
-A broker may have thousands of topics, and anybody may send a body of any form. So bodies are read in steps
+A broker may have thousands of topics, and any client may send a body of any form. So bodies are read in steps
 (`remoting.slices`): each reads a bounded number of rows, and sizes and counts are checked before they cost
 anything.
 """
