@@ -99,8 +99,8 @@ class Accounts:
 
     def has_super_user(self) -> bool:
         """Whether the cluster could be administered if access control were on."""
-        names = {*self.configured, *self.table.users}
-        accounts = filter(None, map(self.get, names))
+        supers = (user.name for user in self.table.users.values() if user.type is UserType.SUPER)
+        accounts = filter(None, map(self.get, (*self.configured, *supers)))
         return any(each.is_super and each.is_enabled and each.secret is not None for each in accounts)
 
 

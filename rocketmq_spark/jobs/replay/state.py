@@ -1,5 +1,5 @@
-"""The progress of a replay in one small file, written before and after each batch, so that a repeated batch is
-equal.
+"""The progress of a replay in one small file, written before and after each batch, so that a batch is
+repeated with the same messages.
 """
 
 from __future__ import annotations
