@@ -1,6 +1,4 @@
-"""The progress of a replay in one small file, written before and after each batch, so that a batch is
-repeated with the same messages.
-"""
+"""The progress of a replay in one small file, so that a batch is repeated with the same messages."""
 
 from __future__ import annotations
 
