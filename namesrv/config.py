@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from namesrv.registration_body import BODY_BYTES_MAX
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.connection import Connection
@@ -42,7 +41,7 @@ class NameServerConfig:
     expiry_check_interval_ms: period of the one timer that checks for such brokers.
     brokers_max, topics_max, kv_items_max: registrations or items beyond these are refused.
     kv_bytes_max: of all keys and values of the key-value table.
-    register_body_bytes_max: a compressed registration may not grow beyond this.
+    register_body_bytes_max: a compressed registration may not grow beyond this; no frame is larger.
     broker_identities: who may register which broker name (`rights`); empty: every host any.
     """
 
@@ -55,7 +54,7 @@ class NameServerConfig:
     topics_max: int = 200_000
     kv_items_max: int = 10_000
     kv_bytes_max: int = 4 * 1024 * 1024
-    register_body_bytes_max: int = BODY_BYTES_MAX
+    register_body_bytes_max: int = 16 * 1024 * 1024
     broker_identities: Mapping[str, frozenset[str]] = field(default_factory=dict)
     tls: ServerTlsSettings = field(default_factory=ServerTlsSettings)
 

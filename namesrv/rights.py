@@ -50,7 +50,7 @@ def source_host(_: RemotingCommand, connection: Connection) -> Iterable[str]:
 
 
 class BrokerRights:
-    """`allowed`: the identities that may register each broker name; empty: every host may any."""
+    """`allowed`: the identities that may register each broker name."""
 
     def __init__(self, allowed: Mapping[str, frozenset[str]], identities: Identities = source_host) -> None:
         self._allowed = allowed
@@ -62,13 +62,9 @@ class BrokerRights:
         Raises:
             RequestError: the sender may not (NO_PERMISSION).
         """
-        is_proven = False
-        if self._allowed:
-            is_proven = not self._allowed.get(broker_name, frozenset()).isdisjoint(
-                self._identities(request, connection)
-            )
-            if not is_proven:
-                text = f"broker name {broker_name} may not be registered from {connection.remote_host}"
-                connection.warn_once(f"broker {broker_name}", text)
-                raise RequestError(ResponseCode.NO_PERMISSION, text)
-        return Registrant(connection.connection_id, connection.remote_host, is_proven)
+        allowed = self._allowed.get(broker_name, frozenset())
+        if allowed.isdisjoint(self._identities(request, connection)):
+            text = f"broker name {broker_name} may not be registered from {connection.remote_host}"
+            connection.warn_once(f"broker {broker_name}", text)
+            raise RequestError(ResponseCode.NO_PERMISSION, text)
+        return Registrant(connection.connection_id, connection.remote_host, is_proven=True)

@@ -38,7 +38,7 @@ class NameServer:
         self._tables = RouteInfoManager(config.brokers_max, config.topics_max)
         self._timer: asyncio.TimerHandle | None = None
         self._upkeep = SlicedWork()
-        rights = BrokerRights(config.broker_identities)
+        rights = BrokerRights(config.broker_identities) if config.broker_identities else None
         switches = NameServerSwitches()
         kv_config = KvConfig(config.kv_config, config.kv_items_max, config.kv_bytes_max)
         router = Router()

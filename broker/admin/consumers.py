@@ -20,7 +20,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import CommandError, RemotingError, RequestError, RequestTimeoutError
-from remoting.fastjson import FastjsonError, loads, object_key_map
+from remoting.fastjson import FastjsonError, loads_request, object_key_map
 from remoting.headers.admin import GroupRequestHeader, GroupTopicRequestHeader
 from remoting.headers.consume import CallConsumerRequestHeader, ConsumerStatusRequestHeader
 from remoting.headers.topics import TopicRequestHeader
@@ -86,7 +86,7 @@ class ConsumerAdmin:
         try:
             async with gate:
                 answer = await client.connection.request(command, STATUS_LIMIT_S)
-            table = loads(answer.body)["messageQueueTable"] if answer.code == 0 else {}
+            table = loads_request(answer.body)["messageQueueTable"] if answer.code == 0 else {}
             rows = [(orjson.loads(queue), offset) for queue, offset in table.items()]
         except (RemotingError, FastjsonError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
             return None

@@ -21,6 +21,8 @@ NOTED_MAX = 100_000
 commit.
 """
 OFFSETS_PER_CHANGE_MAX = 10_000
+OFFSET_MAX = 2**53 - 1
+"""No queue gets there, and every client and page can still compute with it."""
 
 Key = tuple[str, str, int]
 """Group, topic and queue id."""
@@ -87,7 +89,11 @@ class OffsetCommits:
         return self._propose(group, topic, offsets, has_consumers)
 
     def note(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Store the offset with the next flush if it is beyond the newest known one."""
+        """Store the offset with the next flush if it is beyond the newest known one. One that no queue can
+        have is ignored.
+        """
+        if not 0 <= offset <= OFFSET_MAX or not self.is_queue(topic, queue_id):
+            return
         known = self.current(group, topic, queue_id)
         if known is not None and known >= offset:
             return
@@ -100,6 +106,15 @@ class OffsetCommits:
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(FLUSH_INTERVAL_MS / 1000, self.flush)
+
+    def is_queue(self, topic: str, queue_id: int) -> bool:
+        """Whether the topic has such a queue, or had one whose messages are still there: offsets of others
+        would only fill the table.
+        """
+        config = self._state.topics.get(topic)
+        if config is not None and 0 <= queue_id < config.queue_nums:
+            return True
+        return self._log.queues.get(topic, queue_id) is not None
 
     def flush(self) -> None:
         """Propose all noted offsets."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection
-from broker.consume.offset_commits import OffsetCommits
+from broker.consume.offset_commits import OFFSET_MAX, OffsetCommits
 from broker.consume.offset_resets import OffsetResets
 from broker.consume.read_advice import machine_memory_bytes, warm_bytes
 from broker.leadership import Readiness
@@ -111,7 +111,8 @@ class OffsetProcessor:
             raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         if header.topic not in self._state.topics:
             raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
-        if header.queue_id < 0 or header.commit_offset < 0:
+        is_queue = self._commits.is_queue(header.topic, header.queue_id)
+        if not is_queue or not 0 <= header.commit_offset <= OFFSET_MAX:
             remark = f"offset {header.commit_offset} of queue {header.queue_id} is out of range"
             raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
         return self._commit(request, header)

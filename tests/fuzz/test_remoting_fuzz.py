@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from namesrv.registration_body import RegistrationError, read_body, read_compressed_body
+from namesrv.registration import RegistrationError, read_body, read_compressed_body
 from remoting.command import (
     BINARY_HEADER,
     JSON_HEADER,

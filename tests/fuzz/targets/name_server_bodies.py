@@ -3,7 +3,7 @@
 import zlib
 from contextlib import suppress
 
-from namesrv.registration_body import (
+from namesrv.registration import (
     RegistrationError,
     parse_data_version,
     read_body,

@@ -307,3 +307,13 @@ async def test_offsets_noted_as_a_leader_are_not_proposed_after_it(bench: Consum
 
 async def test_there_is_one_table_of_offsets_on_their_way(bench: ConsumeBench) -> None:
     assert bench.parts.consumers.commits is bench.parts.consumers.commits
+
+
+@pytest.mark.parametrize(("offset", "queue_id"), [(2**63 - 1, 0), (2**53, 0), (0, 2**31 - 1), (0, 16)])
+async def test_numbers_that_no_queue_can_have_are_refused(
+    bench: ConsumeBench, offset: int, queue_id: int
+) -> None:
+    answer = await bench.ask(update(offset, queue_id=queue_id))
+    assert (answer.code, "out of range" in str(answer.remark)) == (1, True)
+    bench.parts.consumers.commits.note("g", "t", queue_id, offset)
+    assert bench.parts.consumers.commits.current("g", "t", queue_id) is None

@@ -6,7 +6,7 @@ import zlib
 import orjson
 import pytest
 
-from namesrv.registration_body import (
+from namesrv.registration import (
     ROW_BYTES_MAX,
     TOPICS_MAX,
     RegistrationError,

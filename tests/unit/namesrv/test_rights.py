@@ -13,10 +13,6 @@ def _registrant(rights: BrokerRights, name: str, host: str) -> Registrant:
     return rights.registrant(name, RemotingCommand(103), FakeConnection(7, host).as_connection)
 
 
-def test_without_a_list_everybody_may_register_but_proves_nothing() -> None:
-    assert _registrant(BrokerRights({}), "broker-a", "10.0.0.1") == Registrant(7, "10.0.0.1")
-
-
 def test_with_a_list_only_its_names_can_be_registered_and_only_by_its_hosts() -> None:
     rights = BrokerRights(parse_broker_identities(["broker-a=host:10.0.0.1,host:10.0.0.2"]))
     assert _registrant(rights, "broker-a", "10.0.0.2") == Registrant(7, "10.0.0.2", is_proven=True)

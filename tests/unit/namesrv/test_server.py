@@ -12,7 +12,6 @@ import pytest
 
 from namesrv.config import KvConfig, KvConfigError, NameServerConfig, NameServerSwitches
 from namesrv.registration import BrokerProcessor
-from namesrv.rights import BrokerRights
 from namesrv.route_info import RouteInfoManager
 from namesrv.server import NameServer
 from remoting.client.aio import RemotingClient
@@ -403,7 +402,7 @@ async def test_registration_of_many_topics_is_taken_while_others_are_answered() 
 async def test_registration_whose_connection_closed_meanwhile_is_not_entered() -> None:
     tables, connection = RouteInfoManager(), FakeConnection()
     processor = BrokerProcessor(
-        tables, KvConfig(None), NameServerConfig(), NameServerSwitches(), BrokerRights({}), lambda: 0
+        tables, KvConfig(None), NameServerConfig(), NameServerSwitches(), None, lambda: 0
     )
     topics = tuple(f"T{number}" for number in range(2_000))
     steps = processor.register_broker(register_request(topics=topics), connection.as_connection)
