@@ -34,6 +34,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RemotingError, RequestError
 from remoting.router import Handler, HandlerResult
+from remoting.slices import Steps
 
 ELECTION_WAIT_MS = 2_000
 """An election ends within this time. A group without a majority stays without a leader: after this time
@@ -262,7 +263,9 @@ class LeaderRequests:
     def handler(self, answer: Handler) -> Handler:
         """A handler that runs `answer` on the writable leader only."""
 
-        def handle(request: RemotingCommand, connection: Connection) -> HandlerResult:
+        def handle(
+            request: RemotingCommand, connection: Connection
+        ) -> HandlerResult | Steps[RemotingCommand | None]:
             return answer(request, connection) if self._log.is_writable() else self._forward(request)
 
         return handle

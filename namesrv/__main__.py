@@ -1,5 +1,5 @@
-"""`python -m namesrv --host 127.0.0.1 --port 9876 [--kv-config FILE]`: one name server until SIGTERM or
-SIGINT.
+"""`python -m namesrv --host 127.0.0.1 --port 9876 [--kv-config FILE] [--broker-identity …]`: one name server
+until SIGTERM or SIGINT.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import get_args
 
 from namesrv.config import KvConfigError, NameServerConfig
+from namesrv.rights import BrokerIdentityError, parse_broker_identities
 from namesrv.server import NameServer
 from remoting.loop import run
 from remoting.tls import ClientAuth, ServerTlsSettings, TlsMode
@@ -30,7 +31,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tls = ServerTlsSettings(
         options.tls_mode, options.tls_cert, options.tls_key, options.tls_ca, options.tls_client_auth
     )
-    config = NameServerConfig(host=options.host, port=options.port, kv_config=options.kv_config, tls=tls)
+    config = NameServerConfig(
+        host=options.host,
+        port=options.port,
+        kv_config=options.kv_config,
+        broker_identities=options.broker_identity,
+        tls=tls,
+    )
     return run(_serve(config))
 
 
@@ -42,6 +49,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--port", type=int, default=defaults.port, help="port to listen on (default %(default)s)"
     )
     parser.add_argument("--kv-config", type=Path, help="file that keeps the key-value table")
+    parser.add_argument(
+        "--broker-identity",
+        action="append",
+        default=[],
+        metavar="NAME=IDENTITY[,IDENTITY…]",
+        help="who may register this broker name, as host:ADDRESS; repeat it for each name. With it, no other"
+        " name can be registered; without it, every host may register any",
+    )
     add_tls = parser.add_argument_group("TLS on the same port").add_argument
     add_tls(
         "--tls-mode", choices=get_args(TlsMode), help="default: permissive with --tls-cert, else disabled"
@@ -57,7 +72,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--log-format", choices=FORMATS, default="text", help="text, or a JSON object a line")
     parser.add_argument("--log-level", choices=LEVELS, default="INFO", help="default %(default)s")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    try:
+        options.broker_identity = parse_broker_identities(options.broker_identity)
+    except BrokerIdentityError as error:
+        parser.error(str(error))
+    return options
 
 
 async def _serve(config: NameServerConfig) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from namesrv.registration_body import BODY_BYTES_MAX
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.connection import Connection
@@ -40,7 +41,9 @@ class NameServerConfig:
         time.
     expiry_check_interval_ms: period of the one timer that checks for such brokers.
     brokers_max, topics_max, kv_items_max: registrations or items beyond these are refused.
+    kv_bytes_max: of all keys and values of the key-value table.
     register_body_bytes_max: a compressed registration may not grow beyond this.
+    broker_identities: who may register which broker name (`rights`); empty: every host any.
     """
 
     host: str = "127.0.0.1"
@@ -48,10 +51,12 @@ class NameServerConfig:
     kv_config: Path | None = None
     broker_expiry_ms: int = 120_000
     expiry_check_interval_ms: int = 5_000
-    brokers_max: int = 10_000
+    brokers_max: int = 2_000
     topics_max: int = 200_000
     kv_items_max: int = 10_000
-    register_body_bytes_max: int = 64 * 1024 * 1024
+    kv_bytes_max: int = 4 * 1024 * 1024
+    register_body_bytes_max: int = BODY_BYTES_MAX
+    broker_identities: Mapping[str, frozenset[str]] = field(default_factory=dict)
     tls: ServerTlsSettings = field(default_factory=ServerTlsSettings)
 
 
@@ -74,7 +79,7 @@ class KvConfigError(Exception):
 class KvConfig:
     """Every change is on disk before it is answered; a change that cannot be written is not made."""
 
-    def __init__(self, path: Path | None, items_max: int = 10_000) -> None:
+    def __init__(self, path: Path | None, items_max: int = 10_000, bytes_max: int = 4 * 1024 * 1024) -> None:
         """Read the table.
 
         Raises:
@@ -82,6 +87,7 @@ class KvConfig:
         """
         self._path = path
         self._items_max = items_max
+        self._bytes_max = bytes_max
         self._table: dict[str, dict[str, str]] = _load(path) if path is not None else {}
 
     def get(self, namespace: str, key: str) -> str | None:
@@ -102,6 +108,9 @@ class KvConfig:
         is_new = self.get(namespace, key) is None
         if is_new and sum(map(len, self._table.values())) >= self._items_max:
             raise KvConfigError(f"the table is full: {self._items_max} items")
+        known = sum(len(k) + len(v) for items in self._table.values() for k, v in items.items())
+        if known + len(key) + len(value) > self._bytes_max:
+            raise KvConfigError(f"the table is full: {self._bytes_max} bytes")
         self._change({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})
 
     def delete(self, namespace: str, key: str) -> None:

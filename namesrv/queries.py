@@ -2,6 +2,8 @@
 topics.
 """
 
+from typing import Final
+
 import orjson
 
 from namesrv.config import ORDER_TOPIC_NAMESPACE, KvConfig, NameServerSwitches
@@ -18,6 +20,10 @@ from remoting.headers.namesrv import (
 from remoting.headers.topics import TopicRequestHeader
 from remoting.route import RouteError, TopicRoute, format_cluster_info, format_topic_route, parse_topic_route
 from remoting.router import Router
+from remoting.slices import Steps
+
+ROUTE_BYTES_MAX: Final = 128 * 1024
+"""Of a route that an administrator or a broker adds."""
 
 
 class QueryProcessor:
@@ -59,21 +65,21 @@ class QueryProcessor:
         """106 GET_BROKER_CLUSTER_INFO."""
         return success_response(request, body=format_cluster_info(self._tables.cluster_info()))
 
-    def wipe_write_perm(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
+    def wipe_write_perm(self, request: RemotingCommand, _: Connection) -> Steps[RemotingCommand]:
         """205 WIPE_WRITE_PERM_OF_BROKER."""
         header = BrokerNameRequestHeader.parse(request.ext_fields)
-        count = self._tables.set_writable(header.broker_name, is_writable=False)
+        count = yield from self._tables.set_writable(header.broker_name, is_writable=False)
         return success_response(request, {"wipeTopicCount": str(count)})
 
-    def add_write_perm(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
+    def add_write_perm(self, request: RemotingCommand, _: Connection) -> Steps[RemotingCommand]:
         """327 ADD_WRITE_PERM_OF_BROKER."""
         header = BrokerNameRequestHeader.parse(request.ext_fields)
-        count = self._tables.set_writable(header.broker_name, is_writable=True)
+        count = yield from self._tables.set_writable(header.broker_name, is_writable=True)
         return success_response(request, {"addTopicCount": str(count)})
 
-    def all_topics(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
+    def all_topics(self, request: RemotingCommand, _: Connection) -> Steps[RemotingCommand]:
         """206 GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
-        return _topic_list(request, self._tables.topics())
+        return _topic_list(request, (yield from self._tables.topics()))
 
     def delete_topic(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         """216 DELETE_TOPIC_IN_NAMESRV."""
@@ -85,16 +91,18 @@ class QueryProcessor:
         """217 REGISTER_TOPIC_IN_NAMESRV: the body is a route."""
         topic = TopicRequestHeader.parse(request.ext_fields).topic
         try:
+            if len(request.body) > ROUTE_BYTES_MAX:
+                raise RouteError(f"a route of {len(request.body)} bytes; {ROUTE_BYTES_MAX} are possible")
             route = parse_topic_route(request.body)
             self._tables.add_topic(topic, route.queue_datas)
         except (RouteError, TablesFullError) as error:
             raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from None
         return success_response(request)
 
-    def topics_of_cluster(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
+    def topics_of_cluster(self, request: RemotingCommand, _: Connection) -> Steps[RemotingCommand]:
         """224 GET_TOPICS_BY_CLUSTER."""
         cluster = ClusterRequestHeader.parse(request.ext_fields).cluster
-        return _topic_list(request, self._tables.topics_of_cluster(cluster))
+        return _topic_list(request, (yield from self._tables.topics_of_cluster(cluster)))
 
     def system_topics(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         """304 GET_SYSTEM_TOPIC_LIST_FROM_NS: cluster and broker names, which are topics too, and a broker
@@ -104,17 +112,17 @@ class QueryProcessor:
         addrs = [addr for broker in info.brokers.values() for addr in broker.broker_addrs.values()]
         return _topic_list(request, [*info.clusters, *info.brokers], addrs[0] if addrs else None)
 
-    def unit_topics(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
+    def unit_topics(self, request: RemotingCommand, _: Connection) -> Steps[RemotingCommand]:
         """311 GET_UNIT_TOPIC_LIST."""
-        return _topic_list(request, self._tables.topics_with_flags(UNIT_FLAG))
+        return _topic_list(request, (yield from self._tables.topics_with_flags(UNIT_FLAG)))
 
-    def unit_sub_topics(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
+    def unit_sub_topics(self, request: RemotingCommand, _: Connection) -> Steps[RemotingCommand]:
         """312 GET_HAS_UNIT_SUB_TOPIC_LIST."""
-        return _topic_list(request, self._tables.topics_with_flags(UNIT_SUB_FLAG))
+        return _topic_list(request, (yield from self._tables.topics_with_flags(UNIT_SUB_FLAG)))
 
-    def unit_sub_not_unit_topics(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
+    def unit_sub_not_unit_topics(self, request: RemotingCommand, _: Connection) -> Steps[RemotingCommand]:
         """313 GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST."""
-        return _topic_list(request, self._tables.topics_with_flags(UNIT_SUB_FLAG, UNIT_FLAG))
+        return _topic_list(request, (yield from self._tables.topics_with_flags(UNIT_SUB_FLAG, UNIT_FLAG)))
 
 
 def _topic_list(

@@ -6,12 +6,17 @@ Pure: time and connections come as numbers. Three tables, one rule each:
 * a broker node stays as long as it registers and its connection is open; with its last node a broker's
   topics are removed;
 * one address has one broker id; the newest registration of an address or id wins, but for id 0,
-  which a node of a lower `state_version` (a leader of an earlier term) cannot replace;
+  which a node of a lower `state_version` (a leader of an earlier term) cannot replace, and for what another
+  host registered;
 * topics come from id 0 only, and no registration deletes any.
+
+Work that grows with the number of topics is done in steps (`remoting.slices`).
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Final
 
 import orjson
 
@@ -24,9 +29,26 @@ from remoting.route import (
     QueueData,
     TopicRoute,
 )
+from remoting.slices import Steps, finish
 
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
+STATE_VERSION_MAX: Final = 2**40
+"""A group that elects a leader every millisecond gets there in 34 years."""
+STATE_VERSION_STEP_MAX: Final = 1_000_000
+"""How far a claim of id 0 may be above the version of the node that has it."""
+COUNTER_MAX: Final = 2**63 - 1
+CONTEST_MS: Final = 120_000
+"""A node of a lower state version that claims id 0 for so long gets it. A leader of an earlier term steps
+down long before; without this end, one absurd version would keep the true brokers out for ever.
+"""
+CONTEST_GAP_MS: Final = 70_000
+"""At most so long between its claims: brokers register at least once a minute."""
+CONTESTS_MAX: Final = 16
+TIMEOUT_MIN_MS: Final = 1_000
+TIMEOUT_MAX_MS: Final = 600_000
+"""A node may ask to be kept for so long without a registration."""
+_ROWS_PER_STEP: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +90,24 @@ class TablesFullError(Exception):
     """A registration would exceed the bound of a table; nothing of it was stored."""
 
 
+class RefusedError(Exception):
+    """The sender may not change what another registered; nothing has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registrant:
+    """Who sent a request.
+
+    connection_id: a node is dropped when the connection of its last registration closes.
+    host: the address that the connection comes from.
+    is_proven: an identity, not only an address, says that the sender may speak for this broker name.
+    """
+
+    connection_id: int = 0
+    host: str = ""
+    is_proven: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class RegisterResult:
     """The answer to a broker: the node to follow, for one that is not id 0.
@@ -82,20 +122,28 @@ class RegisterResult:
     is_ignored: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _Broker:
+    """A broker name while it has nodes. A name that comes back is another object: rows of the earlier one
+    mean nothing.
+
+    contests: since when, and when last, nodes of lower state versions have claimed id 0, by address.
+    """
+
+    name: str
     cluster: str
-    addrs: dict[int, str]
+    addrs: dict[int, str] = field(default_factory=dict)
+    contests: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _LiveNode:
     broker_name: str
     ha_server_addr: str
     data_version: DataVersion
     timeout_ms: int
     updated_at_ms: int
-    connection_id: int
+    registrant: Registrant
 
 
 class RouteInfoManager:
@@ -105,55 +153,88 @@ class RouteInfoManager:
         self._brokers_max = brokers_max
         self._topics_max = topics_max
         self._brokers: dict[str, _Broker] = {}
-        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._topics: dict[str, dict[_Broker, QueueData]] = {}
         self._nodes: dict[str, _LiveNode] = {}
+        self._has_old_rows = False
 
-    def register(self, registration: Registration, now_ms: int, connection_id: int) -> RegisterResult:
-        """Add a broker node, or refresh it.
+    def register(self, registration: Registration, now_ms: int, registrant: Registrant) -> RegisterResult:
+        """Add a broker node, or refresh it, at once. Raises as `registering`."""
+        return finish(self.registering(registration, now_ms, registrant))
+
+    def registering(
+        self, registration: Registration, now_ms: int, registrant: Registrant
+    ) -> Steps[RegisterResult]:
+        """Add a broker node, or refresh it. The node is there after the first step; the topics follow.
 
         Raises:
             TablesFullError: there is no room for it or its topics.
+            RefusedError: it would replace what another host registered, or claims an impossible version.
         """
         known = self._nodes.get(registration.addr)
         broker = self._brokers.get(registration.broker_name)
         holder = broker.addrs.get(registration.broker_id) if broker is not None else None
-        if self._is_of_earlier_term(registration, holder):
+        self._check_owner(registration, holder, registrant)
+        if self._is_of_earlier_term(registration, holder, now_ms):
             return RegisterResult(holder, self._ha_server_addr(holder), is_ignored=True)
         self._check_room(registration, is_new=known is None)
         self._remove_other_places(registration)
-        broker = self._brokers.setdefault(registration.broker_name, _Broker(registration.cluster, {}))
+        broker = self._brokers.get(registration.broker_name)
+        if broker is None:
+            broker = self._brokers[registration.broker_name] = _Broker(registration.broker_name, "")
         broker.cluster = registration.cluster
         broker.addrs[registration.broker_id] = registration.addr
         assert list(broker.addrs.values()).count(registration.addr) == 1, f"{registration.addr} has two ids"
         is_first = known is None or holder != registration.addr
         is_changed = known is None or is_first or known.data_version != registration.data_version
-        if registration.broker_id == MASTER_ID and is_changed:
-            for topic, queue_data in registration.topics.items():
-                self._topics.setdefault(topic, {})[registration.broker_name] = queue_data
-        self._nodes[registration.addr] = _LiveNode(
+        node = self._nodes[registration.addr] = _LiveNode(
             registration.broker_name,
             registration.ha_server_addr,
             _held_version(registration, is_first),
-            registration.timeout_ms,
+            max(TIMEOUT_MIN_MS, min(registration.timeout_ms, TIMEOUT_MAX_MS)),
             now_ms,
-            connection_id,
+            registrant,
         )
         if registration.broker_id == MASTER_ID:
+            if is_changed:
+                yield from self._add_rows(broker, node, registration)
             return RegisterResult(is_new=known is None)
+        broker.contests.pop(registration.addr, None)
         master_addr = broker.addrs.get(MASTER_ID)
         return RegisterResult(master_addr, self._ha_server_addr(master_addr), is_new=known is None)
 
-    def unregister(self, addr: str) -> bool:
-        """Drop a broker node; return whether it was known."""
-        if addr not in self._nodes:
+    def _add_rows(self, broker: _Broker, node: _LiveNode, registration: Registration) -> Steps[None]:
+        version, node.data_version = node.data_version, DataVersion(node.data_version.state_version)
+        for number, (topic, queue_data) in enumerate(registration.topics.items(), 1):
+            self._topics.setdefault(topic, {})[broker] = queue_data
+            if not number % _ROWS_PER_STEP:
+                yield
+                # Its rest is of an older version when the node has registered again, and of nothing when it
+                # is gone.
+                if self._nodes.get(registration.addr) is not node:
+                    return
+        # Last: a node whose version is known sends its topics no more.
+        node.data_version = version
+
+    def unregister(self, broker_name: str, addr: str, registrant: Registrant) -> bool:
+        """Drop a broker node; return whether it was known by this name.
+
+        Raises:
+            RefusedError: another host registered it.
+        """
+        node = self._nodes.get(addr)
+        if node is None or node.broker_name != broker_name:
             return False
+        _check_may_change(addr, node, registrant)
         self._remove_node(addr)
         return True
 
-    def refresh(self, addr: str, now_ms: int) -> bool:
-        """Note that a broker node is alive; return whether it is known."""
+    def refresh(self, broker_name: str, addr: str, now_ms: int, registrant: Registrant) -> bool:
+        """Note that a broker node is alive; return whether it is known, and the sender may speak for it."""
         node = self._nodes.get(addr)
-        if node is None:
+        # A heartbeat (904) may come without the broker's name.
+        if node is None or broker_name not in ("", node.broker_name):
+            return False
+        if not _may_change(addr, node, registrant):
             return False
         node.updated_at_ms = now_ms
         return True
@@ -167,7 +248,7 @@ class RouteInfoManager:
     def connection_closed(self, connection_id: int) -> list[str]:
         """Drop the nodes that registered last over this connection; return their addresses."""
         return self._remove_nodes(
-            addr for addr, node in self._nodes.items() if node.connection_id == connection_id
+            addr for addr, node in self._nodes.items() if node.registrant.connection_id == connection_id
         )
 
     def data_version(self, addr: str) -> DataVersion | None:
@@ -177,14 +258,13 @@ class RouteInfoManager:
 
     def route(self, topic: str) -> TopicRoute | None:
         """Where the topic's queues are; None unless at least one broker that has some is alive."""
-        queue_datas = tuple(
-            queue_data
-            for name, queue_data in sorted(self._topics.get(topic, {}).items())
-            if name in self._brokers
-        )
-        if not queue_datas:
+        rows = self._topics.get(topic, {}).items()
+        alive = sorted((broker.name, broker, queue) for broker, queue in rows if broker.addrs)
+        if not alive:
             return None
-        return TopicRoute(queue_datas, tuple(self._broker_data(queue.broker_name) for queue in queue_datas))
+        return TopicRoute(
+            tuple(queue for _, _, queue in alive), tuple(_broker_data(broker) for _, broker, _ in alive)
+        )
 
     def cluster_info(self) -> ClusterInfo:
         """All brokers and clusters."""
@@ -192,32 +272,66 @@ class RouteInfoManager:
         for name, broker in sorted(self._brokers.items()):
             clusters.setdefault(broker.cluster, []).append(name)
         return ClusterInfo(
-            {name: self._broker_data(name) for name in sorted(self._brokers)},
+            {name: _broker_data(broker) for name, broker in sorted(self._brokers.items())},
             {cluster: tuple(names) for cluster, names in sorted(clusters.items())},
         )
 
     def members(self, broker_name: str) -> BrokerData | None:
         """One broker's nodes, None for an unknown broker."""
-        return self._broker_data(broker_name) if broker_name in self._brokers else None
+        broker = self._brokers.get(broker_name)
+        return _broker_data(broker) if broker is not None else None
 
-    def topics(self) -> list[str]:
+    def topics(self) -> Steps[list[str]]:
         """The names of all topics."""
-        return sorted(self._topics)
+        return self._topics_with(lambda _, __: True)
 
-    def topics_of_cluster(self, cluster: str) -> list[str]:
+    def topics_of_cluster(self, cluster: str) -> Steps[list[str]]:
         """The names of the topics that brokers of this cluster have."""
-        names = {name for name, broker in self._brokers.items() if broker.cluster == cluster}
-        return sorted(topic for topic, queues in self._topics.items() if not names.isdisjoint(queues))
+        return self._topics_with(lambda broker, _: broker.cluster == cluster)
 
-    def topics_with_flags(self, wanted: int, unwanted: int = 0) -> list[str]:
+    def topics_with_flags(self, wanted: int, unwanted: int = 0) -> Steps[list[str]]:
         """The names of the topics with one of the `wanted` bits and none of the `unwanted` in their system
         flag.
         """
-        return sorted(
-            topic
-            for topic, queues in self._topics.items()
-            if any(q.topic_sys_flag & wanted and not q.topic_sys_flag & unwanted for q in queues.values())
+        return self._topics_with(
+            lambda _, queue: bool(queue.topic_sys_flag & wanted and not queue.topic_sys_flag & unwanted)
         )
+
+    def _topics_with(self, is_wanted: Callable[[_Broker, QueueData], bool]) -> Steps[list[str]]:
+        names = []
+        for topics in self._slices_of_topics():
+            names += [
+                topic
+                for topic in topics
+                if any(
+                    broker.addrs and is_wanted(broker, queue)
+                    for broker, queue in self._topics.get(topic, {}).items()
+                )
+            ]
+            yield
+        return names
+
+    def _slices_of_topics(self) -> Iterator[list[str]]:
+        """All names as they are now, a step's worth at a time: the table may change between steps."""
+        names = iter(list(self._topics))
+        return iter(lambda: list(islice(names, _ROWS_PER_STEP)), [])
+
+    @property
+    def has_old_rows(self) -> bool:
+        """Whether brokers have left whose rows are still there."""
+        return self._has_old_rows
+
+    def remove_old_rows(self) -> Steps[None]:
+        """Free the rows of brokers that have left."""
+        self._has_old_rows = False
+        for topics in self._slices_of_topics():
+            for topic in topics:
+                rows = self._topics.get(topic, {})
+                for broker in [broker for broker in rows if not broker.addrs]:
+                    del rows[broker]
+                if not rows:
+                    self._topics.pop(topic, None)
+            yield
 
     def add_topic(self, topic: str, queue_datas: Iterable[QueueData]) -> int:
         """Add the queues that known brokers have of a topic; return how many.
@@ -225,50 +339,86 @@ class RouteInfoManager:
         Raises:
             TablesFullError: there is no room for another topic.
         """
-        known = [queue_data for queue_data in queue_datas if queue_data.broker_name in self._brokers]
+        known = [
+            (self._brokers[queue_data.broker_name], queue_data)
+            for queue_data in queue_datas
+            if queue_data.broker_name in self._brokers
+        ]
         if known and topic not in self._topics and len(self._topics) >= self._topics_max:
             raise TablesFullError(f"{len(self._topics)} topics are known, the bound")
-        for queue_data in known:
-            self._topics.setdefault(topic, {})[queue_data.broker_name] = queue_data
+        for broker, queue_data in known:
+            self._topics.setdefault(topic, {})[broker] = queue_data
         return len(known)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Delete a topic, or only its queues on the brokers of one cluster."""
         queues = self._topics.get(topic, {})
-        for name in list(queues):
-            broker = self._brokers.get(name)
-            if cluster is None or (broker is not None and broker.cluster == cluster):
-                del queues[name]
+        for broker in [broker for broker in queues if cluster is None or broker.cluster == cluster]:
+            del queues[broker]
         if not queues:
             self._topics.pop(topic, None)
 
-    def set_writable(self, broker_name: str, is_writable: bool) -> int:
+    def set_writable(self, broker_name: str, is_writable: bool) -> Steps[int]:
         """Remove or restore the write permission of all topics of a broker; return how many it has.
 
         It lasts until the broker registers a new version of its topics.
         """
+        broker = self._brokers.get(broker_name)
         count = 0
-        for queues in self._topics.values():
-            queue_data = queues.get(broker_name)
-            if queue_data is not None:
-                perm = PERM_READ | PERM_WRITE if is_writable else queue_data.perm & ~PERM_WRITE
-                queues[broker_name] = replace(queue_data, perm=perm)
-                count += 1
+        for topics in self._slices_of_topics() if broker is not None else ():
+            for rows in map(self._topics.get, topics):
+                if rows is not None and broker in rows:
+                    row = rows[broker]
+                    perm = PERM_READ | PERM_WRITE if is_writable else row.perm & ~PERM_WRITE
+                    rows[broker] = replace(row, perm=perm)
+                    count += 1
+            yield
         return count
 
-    def _is_of_earlier_term(self, registration: Registration, holder: str | None) -> bool:
+    def _check_owner(self, registration: Registration, holder: str | None, registrant: Registrant) -> None:
+        """A node keeps its address and its id as long as it is alive. Id 0 is the exception: after a failover
+        the new leader takes it, from another host, by its later term.
+        """
+        known = self._nodes.get(registration.addr)
+        if known is not None:
+            _check_may_change(registration.addr, known, registrant)
+        held = self._nodes.get(holder) if holder is not None else None
+        if holder is None or held is None:
+            return
+        if registration.broker_id != MASTER_ID:
+            _check_may_change(holder, held, registrant)
+            return
+        claimed, present = registration.data_version.state_version, held.data_version.state_version
+        if claimed > present + STATE_VERSION_STEP_MAX:
+            raise RefusedError(
+                f"stateVersion {claimed} of {registration.addr} is too far above {present} of {holder},"
+                f" which has id 0 of {registration.broker_name}"
+            )
+
+    def _is_of_earlier_term(self, registration: Registration, holder: str | None, now_ms: int) -> bool:
         if registration.broker_id != MASTER_ID or holder is None or holder == registration.addr:
             return False
         node = self._nodes.get(holder)
-        return node is not None and node.data_version.state_version > registration.data_version.state_version
+        if node is None or node.data_version.state_version <= registration.data_version.state_version:
+            return False
+        contests = self._brokers[registration.broker_name].contests
+        since_ms, last_ms = contests.get(registration.addr, (now_ms, now_ms))
+        if now_ms - last_ms > CONTEST_GAP_MS:
+            since_ms = now_ms
+        contests[registration.addr] = since_ms, now_ms
+        if len(contests) > CONTESTS_MAX:
+            del contests[next(iter(contests))]
+        return now_ms - since_ms < CONTEST_MS
 
     def _check_room(self, registration: Registration, is_new: bool) -> None:
         if is_new and len(self._nodes) >= self._brokers_max:
             raise TablesFullError(f"{len(self._nodes)} broker nodes are known, the bound")
         if registration.broker_id == MASTER_ID:
-            topics = len(self._topics) + sum(topic not in self._topics for topic in registration.topics)
-            if topics > self._topics_max:
-                raise TablesFullError(f"{topics} topics would be known, the bound is {self._topics_max}")
+            new = len(registration.topics) - sum(map(self._topics.__contains__, registration.topics))
+            if len(self._topics) + new > self._topics_max:
+                raise TablesFullError(
+                    f"{len(self._topics) + new} topics would be known, the bound is {self._topics_max}"
+                )
 
     def _remove_other_places(self, registration: Registration) -> None:
         """An address that registers with another id or name no longer has the old one."""
@@ -295,23 +445,36 @@ class RouteInfoManager:
         if broker is None:
             return
         broker.addrs = {broker_id: known for broker_id, known in broker.addrs.items() if known != addr}
+        broker.contests.pop(addr, None)
         self._remove_if_empty(name)
 
     def _remove_if_empty(self, broker_name: str) -> None:
-        if self._brokers[broker_name].addrs:
-            return
-        del self._brokers[broker_name]
-        for topic, queues in list(self._topics.items()):
-            if queues.pop(broker_name, None) is not None and not queues:
-                del self._topics[topic]
-
-    def _broker_data(self, broker_name: str) -> BrokerData:
-        broker = self._brokers[broker_name]
-        return BrokerData(broker.cluster, broker_name, dict(broker.addrs))
+        if not self._brokers[broker_name].addrs:
+            del self._brokers[broker_name]
+            self._has_old_rows = True
 
     def _ha_server_addr(self, addr: str | None) -> str | None:
         node = self._nodes.get(addr) if addr is not None else None
         return node.ha_server_addr if node is not None else None
+
+
+def _broker_data(broker: _Broker) -> BrokerData:
+    return BrokerData(broker.cluster, broker.name, dict(broker.addrs))
+
+
+def _may_change(addr: str, node: _LiveNode, registrant: Registrant) -> bool:
+    """Who registered a node may change it; so may who proves the broker's name, or that the address is his: a
+    connection over TCP cannot be made from another's address.
+    """
+    is_its_own = addr.rpartition(":")[0].strip("[]") == registrant.host
+    return registrant.is_proven or node.registrant.host == registrant.host or is_its_own
+
+
+def _check_may_change(addr: str, node: _LiveNode, registrant: Registrant) -> None:
+    if not _may_change(addr, node, registrant):
+        raise RefusedError(
+            f"{addr} of {node.broker_name} was registered from {node.registrant.host}, not {registrant.host}"
+        )
 
 
 def _held_version(registration: Registration, is_first: bool) -> DataVersion:

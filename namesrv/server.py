@@ -8,10 +8,12 @@ from collections.abc import Callable
 from namesrv.config import ConfigProcessor, KvConfig, NameServerConfig, NameServerSwitches
 from namesrv.queries import QueryProcessor
 from namesrv.registration import BrokerProcessor
+from namesrv.rights import BrokerRights
 from namesrv.route_info import RouteInfoManager
 from remoting.connection import Connection
 from remoting.router import Router
 from remoting.server import RemotingServer
+from remoting.slices import SlicedWork
 from remoting.tls import server_tls
 
 _log = logging.getLogger(__name__)
@@ -35,10 +37,12 @@ class NameServer:
         self._clock_ms = clock_ms
         self._tables = RouteInfoManager(config.brokers_max, config.topics_max)
         self._timer: asyncio.TimerHandle | None = None
+        self._upkeep = SlicedWork()
+        rights = BrokerRights(config.broker_identities)
         switches = NameServerSwitches()
-        kv_config = KvConfig(config.kv_config, config.kv_items_max)
+        kv_config = KvConfig(config.kv_config, config.kv_items_max, config.kv_bytes_max)
         router = Router()
-        BrokerProcessor(self._tables, kv_config, config, switches, clock_ms).register(router)
+        BrokerProcessor(self._tables, kv_config, config, switches, rights, clock_ms).register(router)
         QueryProcessor(self._tables, kv_config, switches).register(router)
         ConfigProcessor(kv_config, config, switches).register(router)
         self._router = router
@@ -86,4 +90,6 @@ class NameServer:
 
     def _on_timer(self) -> None:
         self.expire()
+        if self._tables.has_old_rows:
+            self._upkeep.start(self._tables.remove_old_rows(), "")
         self._arm()

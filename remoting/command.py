@@ -82,6 +82,15 @@ class FrameDecoder:
         """The bytes received of an incomplete frame."""
         return len(self._partial)
 
+    @property
+    def bytes_needed(self) -> int:
+        """The length of the incomplete frame, as far as it is known."""
+        return self._bytes_needed
+
+    def clear(self) -> None:
+        """Free the incomplete frame; nothing can be read after that."""
+        self._partial = bytearray()
+
     def feed(self, data: bytes) -> list[bytes]:
         """Add the next bytes of the stream; return the payloads that are complete now.
 

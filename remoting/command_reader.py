@@ -1,5 +1,6 @@
 """From the bytes of a stream to its commands: all that a chunk completes in one step. Pure."""
 
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,6 +24,11 @@ from remoting.headers.send import SendMessageRequestHeader, SendRequest
 LARGE_BYTES: Final = 4096
 """The bytes of a request from this size on are counted while the request exists; smaller ones are bounded by
 their number.
+"""
+
+MAPPED_BYTES_MIN: Final = 256 * 1024
+"""An incomplete frame of this size or more has memory of its own from the system: it is taken page by page as
+the bytes arrive, never copied to grow, and given back at once, which the heap's is not.
 """
 
 _make_native = function("_remoting", "FrameReader")
@@ -58,6 +64,26 @@ class Received:
         self.error = other.error
 
 
+class _MappedFrame:
+    """An incomplete frame whose length is known."""
+
+    def __init__(self, begin: memoryview, frame_bytes: int) -> None:
+        self._memory = mmap.mmap(-1, frame_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.filled_bytes = 0
+        self.add(begin)
+
+    def add(self, data: memoryview) -> None:
+        end = self.filled_bytes + len(data)
+        self._memory[self.filled_bytes : end] = data
+        self.filled_bytes = end
+
+    def take(self) -> bytes:
+        """All bytes; the memory is free then."""
+        data = self._memory[:]
+        self._memory.close()
+        return data
+
+
 class CommandReader:
     """Reads one stream. Keeps the bytes of one incomplete frame, as FrameDecoder does."""
 
@@ -66,6 +92,7 @@ class CommandReader:
     ) -> None:
         self._frames = FrameDecoder(frame_bytes_max, header_bytes_max)
         self._partial = bytearray()
+        self._mapped: _MappedFrame | None = None
         self._bytes_needed = FRAME_BYTES_MIN
         self._native: Any = None
         if _make_native is not None:
@@ -76,7 +103,22 @@ class CommandReader:
     @property
     def partial_bytes(self) -> int:
         """The bytes received of an incomplete frame."""
+        if self._mapped is not None:
+            return self._mapped.filled_bytes
         return len(self._partial) or self._frames.partial_bytes
+
+    @property
+    def announced_bytes(self) -> int:
+        """The bytes of an incomplete frame that have arrived or will: it may claim so much memory."""
+        needed = self._frames.bytes_needed if self._native is None else self._bytes_needed
+        return max(needed, self.partial_bytes) if self.partial_bytes else 0
+
+    def clear(self) -> None:
+        """Free the incomplete frame; nothing can be read after that."""
+        # The connection of a closed reader may be kept, until the garbage collector finds it, for minutes.
+        self._mapped = None
+        self._partial = bytearray()
+        self._frames.clear()
 
     def feed(self, data: bytes) -> Received:
         """Add the next bytes of the stream; return the commands that are complete now.
@@ -87,25 +129,35 @@ class CommandReader:
         """
         if self._native is None:
             return _decode(self._frames.feed(data))
-        partial = self._partial
-        if not partial:
+        partial_bytes = self.partial_bytes
+        if not partial_bytes:
             return self._read(data, 0)
-        if len(partial) + len(data) < self._bytes_needed:
-            partial += data
+        if partial_bytes + len(data) < self._bytes_needed:
+            if self._mapped is not None:
+                self._mapped.add(memoryview(data))
+            else:
+                self._partial += data
             return Received()
         if self._bytes_needed == FRAME_BYTES_MIN:
-            data = bytes(partial) + data
-            partial.clear()
+            data = bytes(self._partial) + data
+            self._partial.clear()
             return self._read(data, 0)
         # Only the frame that was begun is copied together; the others are read in place.
-        rest_at = self._bytes_needed - len(partial)
-        begun = b"".join((partial, memoryview(data)[:rest_at]))
-        partial.clear()
-        received = self._read(begun, 0)
+        rest_at = self._bytes_needed - partial_bytes
+        received = self._read(self._complete_frame(memoryview(data)[:rest_at]), 0)
         others = self._read(data, rest_at)
         if received.error is None:
             received.append(others)
         return received
+
+    def _complete_frame(self, rest: memoryview) -> bytes:
+        mapped, self._mapped = self._mapped, None
+        if mapped is not None:
+            mapped.add(rest)
+            return mapped.take()
+        begun = b"".join((self._partial, rest))
+        self._partial.clear()
+        return begun
 
     def _read(self, data: bytes, start: int) -> Received:
         found = self._native.read(data, start)
@@ -114,7 +166,10 @@ class CommandReader:
             raise AssertionError("the compiled reader refused frames that are right")
         commands, end, self._bytes_needed, open_count, code, is_plain, large = found
         if end < len(data):
-            self._partial += data[end:] if end else data
+            if self._bytes_needed >= MAPPED_BYTES_MIN:
+                self._mapped = _MappedFrame(memoryview(data)[end:], self._bytes_needed)
+            else:
+                self._partial += data[end:] if end else data
         received = Received(commands, open_count, code, False, large or [])
         return received if is_plain else _complete(received)
 

@@ -315,6 +315,8 @@ class Connection(asyncio.Protocol):
             transport.write(greeting)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_over:  # aborted by another one that was read in the same turn
+            return
         now_s = self.last_received_s = self._loop.time()
         if self._tls is not None and self._tls.waits(data, self._continue_handshake):
             self._held.partial_bytes = self.partial_bytes
@@ -326,7 +328,10 @@ class Connection(asyncio.Protocol):
             self._end_unreadable(error)
         else:
             commands = received.commands
-            partial_bytes = self._held.partial_bytes = self.partial_bytes
+            partial_bytes = self.partial_bytes
+            # All that the frame may grow to, from its first bytes on: what has been promised to many
+            # connections could not be taken back from any when they all send it.
+            self._held.partial_bytes = max(partial_bytes, self._reader.announced_bytes)
             # The time of a frame runs from its first byte. Further bytes do not restart it, or a peer that
             # sends one byte at a time could hold the connection for ever. A TLS record counts as one: its
             # end alone, as of a handshake's, need not complete a command.
@@ -443,6 +448,7 @@ class Connection(asyncio.Protocol):
         self._abort_transport()
         self._leave_epoll()
         self._out.clear()
+        self._reader.clear()
         self._held.close()
         if self._tls is not None:
             self._tls.settled.set()

@@ -37,8 +37,9 @@ class RemotingLimits:
     requests_pending_max: our own unanswered requests on one connection; beyond it PendingRequestsFullError.
     connections_max: connections of one server, fewer where the system lets the process open fewer files. For
         a further one the longest open of those that have never sent a request is aborted, or else itself.
-    held_bytes_max: what all connections of a server hold together: unfinished frames, larger requests not
-        answered, answers not read. Beyond it those that hold the most are aborted.
+    held_bytes_max: what all connections of a server hold together: unfinished frames with the length that
+        they announce, larger requests not answered, answers not read. Beyond it those that hold the most are
+        aborted.
     connect_timeout_ms: a client gives up on a connection after this.
     """
 

@@ -69,7 +69,7 @@ class MemoryLimit:
 class HeldMemory:
     """What one connection holds of its peer's bytes and of the bytes for its peer.
 
-    partial_bytes: of a frame that is not complete yet.
+    partial_bytes: of a frame that is not complete yet, with those that are announced and have not arrived.
     unsent_bytes: not accepted by the kernel at the last measurement.
     large_bytes: of the larger requests that still exist.
     on_freed: called on the loop after a large request was freed, if `wants_freed` is set.

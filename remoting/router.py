@@ -8,19 +8,22 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from typing import Final, Protocol
 
 from remoting.codes import ResponseCode
 from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, error_response
 from remoting.connection import Connection
 from remoting.errors import CommandError, HeaderError, RequestError
+from remoting.slices import SlicedWork, Steps
 
 _log = logging.getLogger(__name__)
 
 HandlerResult = RemotingCommand | None | Awaitable[RemotingCommand | None]
-Handler = Callable[[RemotingCommand, Connection], HandlerResult]
-"""Returns the answer, an awaitable of it, or None when `Router.answer` brings it later."""
+Handler = Callable[[RemotingCommand, Connection], HandlerResult | Steps[RemotingCommand | None]]
+"""Returns the answer, an awaitable of it, the steps of long work that returns it, or None when
+`Router.answer` brings it later.
+"""
 Handlers = Mapping[int, Handler]
 """By request code."""
 Arrived = tuple[Connection, list[RemotingCommand], int]
@@ -97,6 +100,7 @@ class Router:
         self._fallback: Handler | None = None
         self._waiting: deque[tuple[Connection, RemotingCommand]] = deque()
         self._is_continuing = False
+        self._sliced = SlicedWork()
         self._tasks: dict[asyncio.Future[RemotingCommand | None], None] = {}
         self._reported: set[tuple[int, type[BaseException]]] = set()
 
@@ -248,16 +252,27 @@ class Router:
             self._follow(request, connection, result)
 
     def _follow(
-        self, request: RemotingCommand, connection: Connection, result: Awaitable[RemotingCommand | None]
+        self,
+        request: RemotingCommand,
+        connection: Connection,
+        result: Awaitable[RemotingCommand | None] | Steps[RemotingCommand | None],
     ) -> None:
-        # A coroutine that has not started can be refused without effect. A future's work has begun.
-        if inspect.iscoroutine(result) and len(self._tasks) >= self._tasks_max:
+        # What has not started can be refused without effect. A future's work has begun.
+        if (inspect.iscoroutine(result) or isinstance(result, Generator)) and len(
+            self._tasks
+        ) >= self._tasks_max:
             result.close()
             connection.warn_once("overload", f"{self._tasks_max} requests are being handled; request refused")
             refusal = error_response(request, ResponseCode.SYSTEM_BUSY, OVERLOAD_REMARK)
             self.answer(request, connection, refusal)
             return
-        task = asyncio.ensure_future(result)
+        if isinstance(result, Generator):
+            task = self._sliced.start(result, connection.remote_host)
+            if task.done():
+                self._finish(request, connection, task)
+                return
+        else:
+            task = asyncio.ensure_future(result)
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._finish(request, connection, done))
 

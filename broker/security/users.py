@@ -47,6 +47,7 @@ from remoting.headers.auth import (
     UserRequestHeader,
 )
 from remoting.router import Handler, HandlerResult, Handlers
+from remoting.slices import Steps
 
 logger = logging.getLogger(__name__)
 
@@ -252,7 +253,9 @@ class UserAdmin:
 def _refused_by_remark(handler: Handler) -> Handler:
     """AccessError becomes 16 NO_PERMISSION, as in RocketMQ."""
 
-    def handle(request: RemotingCommand, connection: Connection) -> HandlerResult:
+    def handle(
+        request: RemotingCommand, connection: Connection
+    ) -> HandlerResult | Steps[RemotingCommand | None]:
         try:
             return handler(request, connection)
         except AccessError as error:

@@ -80,7 +80,7 @@ def first_late(low: int, high: int, guess: int, is_late: Callable[[int], bool]) 
 
 
 AT_ONCE: Final = 16
-"""Memory bound: so many answers at a time, each of one whole message of any size."""
+"""Answers held at a time, each of one whole message of any size: a bound on memory."""
 
 
 def offsets_at(

@@ -39,7 +39,7 @@ _GONE_REMARKS = ("MESSAGE_WAS_REMOVING", "OFFSET_FOUND_NULL")
 
 
 class PullStatus(Enum):
-    """What a pull found."""
+    """The outcome of a pull."""
 
     FOUND = "found"
     NO_NEW_MESSAGE = "no new message"
@@ -164,7 +164,7 @@ COUNT_START: Final = 32
 GAP_WAIT_S: Final = 12.0
 """A Java broker checks for deleted files every 10 s."""
 NAMED_MAX: Final = 20
-"""An error or a warning names at most so many queues or ranges."""
+"""Most queues or ranges that an error or a warning names."""
 GAP_PAUSE_S: Final = 240.0
 """After a gap that was not explained within GAP_WAIT_S, later gaps are not waited for during this time: such
 a queue may have many. The minimum offset is still requested at each of them.
@@ -228,7 +228,7 @@ class _Slice:
     """None until it is requested."""
     answer: RemotingCommand | None = None
     body: Buffer = b""
-    """What came with the answer."""
+    """The body of the answer."""
 
 
 class RangeReader:

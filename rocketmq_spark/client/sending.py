@@ -146,7 +146,7 @@ WINDOW_MESSAGES_MAX: Final = 4_096
 """Messages sent to one broker and not acknowledged."""
 # The broker bounds the appends of all its producers together, so one task must not use all of that bound.
 SYSTEM_ERRORS_MAX: Final = 5
-"""A send fails after so many answers with SYSTEM_ERROR whose remark names no temporary reason."""
+"""Answers with SYSTEM_ERROR and no temporary reason in the remark after which a send fails."""
 GAPS_MAX: Final = 8
 """So often may the first send that is not acknowledged be refused for a gap: an old leader that is cut off
 from its group does so for the seconds that it takes to notice. Then the broker has really dropped the writer.

@@ -112,7 +112,7 @@ _INT32: Final = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What was found in a window."""
+    """The result of one window."""
 
     starts: Int64s
     sizes: Int64s

@@ -17,7 +17,7 @@ from rocketmq_spark.log.storage import FileRow, GoneError, Storage, file_row
 BLOCK_UNITS: Final = 2048
 BLOCKS_KEPT_MAX: Final = 256
 UNITS_PROBED_MAX: Final = 64
-"""So many units behind a wrong one are tried."""
+"""Units that are tried behind a wrong one."""
 
 UNIT_TYPE: Final = np.dtype(
     [("magic", ">i4"), ("position", ">i8"), ("size", ">i4"), ("index", ">i8"), ("term", ">i8")]

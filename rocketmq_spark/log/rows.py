@@ -41,7 +41,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class RowContext:
-    """What all rows of a task share."""
+    """The values that all rows of a task share."""
 
     store: str
     broker_name: str | None = None

@@ -352,7 +352,7 @@ RECORD_BYTES_MAX: Final = 4 * 1024 * 1024 + 128 * 1024
 """A body of RocketMQ's largest message, with all its properties."""
 CHAIN_RECORDS: Final = 4
 EMPTY_BYTES: Final = 64 * 1024
-"""So many zeros are regarded as the end of what was written."""
+"""This many zero bytes mark the end of the written part."""
 
 _INT32: Final = struct.Struct(">i")
 

@@ -18,7 +18,7 @@ DEFAULT_BYTES: Final = 1024.0
 """Assumed for a queue of which no message can be sampled."""
 
 Measure: TypeAlias = Callable[[bytes], float]
-"""The mean size of what counts of records back to back."""
+"""The mean size that counts, of records back to back."""
 
 
 def message_bytes(

@@ -12,7 +12,7 @@ from rocketmq_spark.source.offsets import Offsets
 from rocketmq_spark.source.options import StreamOptions
 
 SPLIT_MIN: Final = 1
-"""A part of a split queue has at least so many messages."""
+"""Fewest messages of one part of a split queue."""
 
 
 def ranges_between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> list[QueueRange]:

@@ -38,7 +38,7 @@ def _field(value: Any, name: str) -> Any:
 
 
 def _offsets(value: Any) -> OffsetJson | None:
-    """An offset of ours; None for what other sources report."""
+    """An offset of this format; None for the offsets of other sources."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

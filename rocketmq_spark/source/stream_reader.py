@@ -68,7 +68,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._passed: Offsets = {}
         """First offsets of queues whose earlier messages were already reported as lost."""
         self._committed: Offsets = {}
-        """What this run has committed for the group: every queue once, even one without new messages."""
+        """Offsets that this run has committed for the group: every queue once, even without new messages."""
         self._no_commit_before_s: dict[str, float] = {}
         """By broker: no commit before this time of the monotonic clock, after a failed one."""
         self._targets: Offsets | None = None

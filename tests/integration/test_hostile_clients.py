@@ -7,8 +7,9 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -116,8 +117,24 @@ def test_announced_lengths_take_no_memory(cluster: Cluster, broker: str, name: s
         for peer in peers:
             peer.sendall(struct.pack(">II", 16 * MIB - 4, 1000) + bytes(100))
         assert_takes_messages(broker, f"Announced{name}")
-        assert not any(is_closed(peer) for peer in peers)
+        # What is announced counts at once, so that no more connections may begin than memory is for.
+        assert 20 < sum(not is_closed(peer) for peer in peers) <= 32
     assert peak.grown_bytes < 64 * MIB, peak.grown_bytes
+
+
+def test_half_frames_take_bounded_memory_and_give_it_back(cluster: Cluster, broker: str, name: str) -> None:
+    process = leader_process(cluster)
+    before = process.memory_info().rss
+    with Peak(process) as peak, flood(broker, 60) as peers:
+        for peer in peers:
+            with suppress(OSError):
+                peer.sendall(struct.pack(">II", 15 * MIB, 1000) + bytes(15 * MIB - 100))
+        assert_takes_messages(broker, f"Half{name}")
+    assert peak.grown_bytes < 600 * MIB, peak.grown_bytes
+    deadline_s = time.monotonic() + LIMIT_S
+    while process.memory_info().rss > before + 64 * MIB:
+        assert time.monotonic() < deadline_s, process.memory_info().rss - before
+        time.sleep(0.1)
 
 
 def test_header_without_end_closes_the_connection(broker: str, name: str) -> None:

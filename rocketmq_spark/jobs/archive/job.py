@@ -161,7 +161,7 @@ OWN_OPTIONS: Final[Mapping[str, str]] = {
     "subscribepattern": "is said by the job's pattern",
     "assign": "would leave queues out",
 }
-"""What the job's promise rests on, and why it cannot be given."""
+"""Source options that the job sets itself, each with the reason why it cannot be given."""
 _QUERY_ID: Final = "sql.streaming.queryId"
 _LEAST_EVERY_S: Final = 1.0
 

@@ -27,7 +27,7 @@ from rocketmq_spark.errors import ArchiveError, ManifestError
 from rocketmq_spark.jobs.archive.manifest import Batch, Head, format_batch, parse_batches, parse_last_head
 
 BATCHES_FOLDED: Final = 1000
-"""So many manifest files of one batch become one file."""
+"""Manifest files of one batch that are merged into one file."""
 NO_BATCH: Final = Head(sequence=-1, query="", batch=-1, committed_ms=0, spans={})
 _MANIFEST: Final = "_manifest"
 _PENDING: Final = f"{_MANIFEST}/_pending.jsonl"
@@ -254,7 +254,7 @@ class ArchiveStore:
 
 
 def sync(file: Any, is_local: bool) -> None:
-    """Has what was written to a local file on the disk; elsewhere closing it does what can be done."""
+    """Sync a local file to the disk; elsewhere, closing it is all that can be done."""
     file.flush()
     if is_local:
         os.fsync(file.fileno())

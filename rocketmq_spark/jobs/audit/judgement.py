@@ -1,4 +1,4 @@
-"""From what the ranges' tasks found to what is true of the whole log. Pure."""
+"""The verdict on the whole log, from the results of all ranges. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from rocketmq_spark.jobs.audit.range_task import join_runs
 from rocketmq_spark.log.entries import UNKNOWN
 
 ALL = "all"
-"""In the place of a replica's name: what is so in the log itself, in whichever replica."""
+"""Stands in place of a replica's name for a problem of the log itself, in every replica."""
 PROBLEMS_KEPT_MAX = 10_000
 
 

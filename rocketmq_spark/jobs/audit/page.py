@@ -46,7 +46,7 @@ def _table(columns: Sequence[str], rows: Rows) -> dict[str, object]:
 
 
 def _shown(value: object) -> object:
-    """What a record does not have, as an index in a plain log, is an empty cell."""
+    """A value that a record lacks, such as an index in a plain log, is an empty cell."""
     return "" if value is None else value
 
 

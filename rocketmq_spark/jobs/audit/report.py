@@ -37,7 +37,7 @@ class AuditReport:
 
     @property
     def is_identical(self) -> bool:
-        """Whether nothing was found that is not as it should be."""
+        """Whether the audit found no problem."""
         return bool(self.content["verdict"] == IDENTICAL)
 
     @property

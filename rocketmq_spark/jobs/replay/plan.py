@@ -1,4 +1,4 @@
-"""What a replay sends in which batch and task: decided from what there is to send, always alike. Pure."""
+"""Which messages a replay sends in which batch and task: the same plan for the same input. Pure."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class Slice:
 
 
 Waiting = Mapping[QueueName, Sequence[Slice]]
-"""What there is to send of each queue, in the order of its offsets."""
+"""The slices to send of each queue, in the order of its offsets."""
 
 
 def archive_slices(
     files: Iterable[DataFile], topics: Sequence[str], window: Window
 ) -> dict[QueueName, list[Slice]]:
-    """What an archive holds of these topics (all, if none is named) that may be in the window."""
+    """The archive's slices of these topics (all, if none is named) that may be in the window."""
     found: dict[QueueName, list[Slice]] = {}
     for file in files:
         for run in file.runs:
@@ -83,7 +83,7 @@ def topics_of(files: Iterable[DataFile]) -> list[str]:
 
 
 class Left:
-    """What is still to be sent, batch by batch: nothing that is done is handled again."""
+    """The slices not yet sent, batch by batch."""
 
     def __init__(self, waiting: Waiting, positions: Mapping[QueueName, int]) -> None:
         self._queues: dict[QueueName, deque[Slice]] = {}

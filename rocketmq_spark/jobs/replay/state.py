@@ -1,4 +1,4 @@
-"""How far a replay is, in one small file, written before each batch and after it: a repeat is the same."""
+"""The progress of a replay in one small file, so that a batch is repeated with the same messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ReplayState:
     planned: Sequence[Sequence[Slice]]
     sent: int
     delivery: str = ""
-    """What `auto` means in this replay, once that is settled: a batch is repeated as it was sent."""
+    """What `auto` means in this replay, once decided: a batch is repeated with the same delivery."""
 
 
 class StateFile:

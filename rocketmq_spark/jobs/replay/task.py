@@ -1,4 +1,4 @@
-"""What a Spark task of a replay does: reads its slices in order, hands them on at its share of the rate."""
+"""A Spark task of a replay: reads its slices in order and sends them at its share of the rate."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 BUCKETS_MAX: Final = 240
-"""A timeline has about so many points at most."""
+"""Most points of a timeline, roughly."""
 _NICE_S: Final = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 4 * 3600, 12 * 3600, 24 * 3600, 7 * 24 * 3600)
 _MARKS: Final = (0.5, 0.95, 0.99)
 _ACCURACY: Final = 1000
@@ -32,7 +32,7 @@ class Span:
 
 
 def slim(frame: DataFrame) -> DataFrame:
-    """What the figures need of each message: its body's size instead of its body."""
+    """The columns that the figures need: of the body only its size."""
     latency = F.unix_millis("storeTimestamp") - F.unix_millis("bornTimestamp")
     return frame.select(
         "topic",
@@ -54,7 +54,7 @@ def span_of(rows: DataFrame) -> Span | None:
 
 
 def bucket_s(first_ms: int, last_ms: int) -> int:
-    """How long a point of the timeline is: round, and so that there are BUCKETS_MAX at most, or weeks."""
+    """Seconds per point of the timeline: a round number, with BUCKETS_MAX points at most, or a week."""
     seconds = (last_ms - first_ms) / 1000
     return next((nice for nice in _NICE_S if seconds / nice <= BUCKETS_MAX), _NICE_S[-1])
 

@@ -3,13 +3,14 @@
 import zlib
 from contextlib import suppress
 
-from namesrv.registration import (
+from namesrv.registration_body import (
     RegistrationError,
-    parse_body,
-    parse_compressed_body,
     parse_data_version,
+    read_body,
+    read_compressed_body,
 )
 from remoting.route import BrokerData, TopicRoute, format_topic_route
+from remoting.slices import finish
 from tests.fuzz.target import Target
 
 VERSION_WITH_FILTERS = 409
@@ -26,7 +27,7 @@ _PLAIN = b"".join((len(_VERSION).to_bytes(4, "big"), _VERSION, b"\0\0\0\1", b"\0
 def _check_body(data: bytes) -> None:
     for broker_version in (VERSION_WITH_FILTERS, 0):
         with suppress(RegistrationError):
-            version, topics = parse_body(data, "b", broker_version)
+            version, topics = finish(read_body(data, "b", broker_version))
             version.to_json()
             format_topic_route(TopicRoute(tuple(topics.values()), (BrokerData("c", "b", {0: "h:1"}),)))
 
@@ -34,7 +35,7 @@ def _check_body(data: bytes) -> None:
 def _check_compressed(data: bytes) -> None:
     for body in (data, zlib.compress(data, 1)):
         with suppress(RegistrationError):
-            version, topics = parse_compressed_body(body, "b", BODY_BYTES_MAX)
+            version, topics = finish(read_compressed_body(body, "b", BODY_BYTES_MAX))
             version.to_json()
             format_topic_route(TopicRoute(tuple(topics.values()), ()))
 

@@ -13,6 +13,7 @@ from broker.config import config_from
 from namesrv.config import ConfigProcessor, KvConfig, NameServerConfig, NameServerSwitches
 from namesrv.queries import QueryProcessor
 from namesrv.registration import BrokerProcessor
+from namesrv.rights import BrokerRights
 from namesrv.route_info import RouteInfoManager
 from remoting.command import RemotingCommand, decode_command, encode_command
 from remoting.errors import CommandError
@@ -105,7 +106,7 @@ async def _broker_router() -> StrictRouter:
 async def _name_server_router() -> StrictRouter:
     config, switches, router = NameServerConfig(), NameServerSwitches(), StrictRouter()
     tables, kv_config = RouteInfoManager(config.brokers_max, config.topics_max), KvConfig(None)
-    BrokerProcessor(tables, kv_config, config, switches, lambda: 0).register(router)
+    BrokerProcessor(tables, kv_config, config, switches, BrokerRights({}), lambda: 0).register(router)
     QueryProcessor(tables, kv_config, switches).register(router)
     ConfigProcessor(kv_config, config, switches).register(router)
     return router

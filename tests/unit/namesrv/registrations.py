@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import orjson
 
-from namesrv.route_info import DataVersion, Registration
+from namesrv.route_info import DataVersion, Registrant, Registration
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.route import QueueData
@@ -14,6 +14,10 @@ from remoting.route import QueueData
 MASTER = "127.0.0.1:10911"
 SLAVE = "127.0.0.1:10921"
 THIRD = "127.0.0.1:10931"
+
+
+def by(connection_id: int, host: str = "127.0.0.1", *, is_proven: bool = False) -> Registrant:
+    return Registrant(connection_id, host, is_proven)
 
 
 def queue_data(broker_name: str = "broker-a", queues: int = 4, perm: int = 6, sys_flag: int = 0) -> QueueData:

@@ -59,6 +59,13 @@ def test_process_with_a_damaged_kv_file_says_so(tmp_path: Path) -> None:
     assert "kv.json" in text
 
 
+def test_broker_identity_of_another_form_is_refused_with_the_right_one() -> None:
+    with _start("--port", "0", "--broker-identity", "broker-a") as process:
+        _, text = process.communicate(timeout=10)
+    assert process.returncode == 2
+    assert "NAME=IDENTITY[,IDENTITY…] with host:…" in text
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -1,6 +1,8 @@
 """The name server as brokers, clients and administrators meet it: every code over a real connection."""
 
+import asyncio
 import logging
+import zlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,12 +10,17 @@ from pathlib import Path
 import orjson
 import pytest
 
-from namesrv.config import KvConfigError, NameServerConfig
+from namesrv.config import KvConfig, KvConfigError, NameServerConfig, NameServerSwitches
+from namesrv.registration import BrokerProcessor
+from namesrv.rights import BrokerRights
+from namesrv.route_info import RouteInfoManager
 from namesrv.server import NameServer
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import BINARY_HEADER, RemotingCommand
 from remoting.route import QueueData, TopicRoute, format_topic_route, parse_cluster_info, parse_topic_route
+from remoting.slices import finish
+from tests.support.fake_connection import FakeConnection
 from tests.support.polling import until
 from tests.unit.namesrv.registrations import MASTER, SLAVE, compressed_body, queue_data, register_request
 
@@ -347,3 +354,60 @@ def test_damaged_kv_file_stops_the_start(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(KvConfigError):
         NameServer(NameServerConfig(kv_config=path))
+
+
+async def test_name_of_a_list_is_registered_and_removed_by_its_hosts_only() -> None:
+    allowed = {"broker-a": frozenset({"host:10.0.0.1"}), "broker-b": frozenset({"host:127.0.0.1"})}
+    async with _calling(NameServerConfig(port=0, broker_identities=allowed)) as caller:
+        for code in (
+            RequestCode.REGISTER_BROKER,
+            RequestCode.UNREGISTER_BROKER,
+            RequestCode.QUERY_DATA_VERSION,
+            RequestCode.BROKER_HEARTBEAT,
+        ):
+            request = register_request()
+            answer = await caller.ask(code, request.ext_fields, request.body)
+            assert answer.code == 16, code
+            assert answer.remark == "broker name broker-a may not be registered from 127.0.0.1"
+        assert await caller.route() is None
+        assert (await caller.send(register_request(extra={"brokerName": "broker-b"}))).code == 0
+        assert await caller.route() is not None
+
+
+async def test_registration_that_inflates_without_end_leaves_the_loop_free() -> None:
+    """59 KB of zlib that grow to 64 MiB held the loop for 2 s."""
+    bomb = zlib.compress(bytes(64 << 20), 9)
+    async with _calling() as caller:
+        answer = await caller.send(register_request(payload=bomb, extra={"compressed": "true"}))
+        assert (answer.code, "holds more than 16777216 bytes" in str(answer.remark)) == (1, True)
+
+
+async def test_registration_of_many_topics_is_taken_while_others_are_answered() -> None:
+    topics = tuple(f"T{number}" for number in range(20_000))
+    async with _calling() as caller:
+        large = asyncio.ensure_future(caller.send(register_request(topics=topics)))
+        other = RemotingClient()
+        asked = 0
+        while not large.done():
+            answer = await other.invoke(caller.address, RemotingCommand(105, ext_fields={"topic": "none"}))
+            assert answer.code == 17
+            asked += 1
+        await other.close()
+        assert (await large).code == 0
+        assert asked > 3, "no turn of the loop was left to others"
+        topic_list = await caller.json(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        assert isinstance(topic_list, dict)
+        assert len(topic_list["topicList"]) == 20_000
+
+
+async def test_registration_whose_connection_closed_meanwhile_is_not_entered() -> None:
+    tables, connection = RouteInfoManager(), FakeConnection()
+    processor = BrokerProcessor(
+        tables, KvConfig(None), NameServerConfig(), NameServerSwitches(), BrokerRights({}), lambda: 0
+    )
+    topics = tuple(f"T{number}" for number in range(2_000))
+    steps = processor.register_broker(register_request(topics=topics), connection.as_connection)
+    next(steps)
+    connection.close()
+    assert finish(steps) is None
+    assert tables.route("T1") is None
