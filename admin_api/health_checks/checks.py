@@ -425,8 +425,8 @@ def _name_server_port(facts: Facts) -> Iterator[Finding]:
             address,
             f"Every client that reaches the name server {address} (address {host}) may change its table and "
             "write permissions, and register brokers whose names are free.",
-            "Ask for certificates (--tls-client-auth require) and list the brokers (--broker-identity), or let "
-            "only a trusted network reach it.",
+            "Ask for certificates (--tls-client-auth require) and list the brokers (--broker-identity), or "
+            "let only a trusted network reach it.",
         )
 
 
