@@ -423,9 +423,10 @@ def _name_server_port(facts: Facts) -> Iterator[Finding]:
         yield warning(
             "namesrv-open",
             address,
-            f"Every client that reaches the name server {address} (address {host}) may register brokers and "
-            "change its table, and so direct clients elsewhere.",
-            "Ask for certificates (--tls-client-auth require), or let only a trusted network reach it.",
+            f"Every client that reaches the name server {address} (address {host}) may change its table and "
+            "write permissions, and register brokers whose names are free.",
+            "Ask for certificates (--tls-client-auth require) and list the brokers (--broker-identity), or "
+            "let only a trusted network reach it.",
         )
 
 

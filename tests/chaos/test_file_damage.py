@@ -77,7 +77,7 @@ async def test_damaged_message_is_repaired_when_somebody_reads_it(tmp_path: Path
         run.note(f"the body of p0-5 is damaged in the log of the leader {leader.node_id}")
         flip_in(leader, b"p0-5")
         starts = leader.starts
-        await run.load.drain()
+        await run.load.read_all()
         await run.finish()
         assert leader.starts == starts
 

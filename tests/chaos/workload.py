@@ -22,6 +22,7 @@ from tests.histories.operations import Assign, Commit, Drain, Fetch, Outcome, Po
 from tests.integration.streams import find_broker, split_records
 
 REQUEST_LIMIT_S = 2.0
+READ_LIMIT_S = 60.0
 PAUSE_S = 0.02
 PULL_MESSAGES = 32
 SUSPEND = 2
@@ -139,9 +140,17 @@ class Workload:
         self._broker = None
 
     async def drain(self) -> None:
-        """Read every queue from its first message to its last, and the group's offsets."""
+        """Read every queue from its first message to its last, and the group's offsets. All that was
+        acknowledged must be there, so this is for the time after the last send: a message is in its queue
+        only a moment after its acknowledgement, when the leader has dispatched it.
+        """
         for queue_id in range(self.queues):
             await Consumer(self, Queue(self.topic, queue_id), "drain").drain()
+
+    async def read_all(self) -> None:
+        """Read every queue from its first message to what is its last one by then."""
+        for queue_id in range(self.queues):
+            await Consumer(self, Queue(self.topic, queue_id), "reader").read_to_end()
 
     async def find_by_keys(self, limit_s: float = 60.0) -> None:
         """Look for some messages by their keys. Raises AssertionError when one is not found for long."""
@@ -306,12 +315,14 @@ class Consumer:
             pass
         load.history.end(number, replace(commit, completed=now_us(), outcome=outcome))
 
-    async def drain(self) -> None:
-        """Read the whole queue. Raises AssertionError when the broker gives no answer for long."""
+    async def read_to_end(self) -> int:
+        """Read the whole queue; returns its end. Raises AssertionError when the broker gives no answer for
+        long.
+        """
         load, begun = self._load, now_us()
         load.history.write(Assign(self._name, begun, (self._queue,)))
         load.history.write(Seek(self._name, begun, self._queue, 0))
-        offset, end, end_s = 0, -1, time.monotonic() + 60.0
+        offset, end, end_s = 0, -1, time.monotonic() + READ_LIMIT_S
         while offset != end:
             assert time.monotonic() < end_s, f"{self._queue} could not be read to its end, from {offset}"
             found = await self.poll(offset, 0)
@@ -319,6 +330,12 @@ class Consumer:
                 await asyncio.sleep(PAUSE_S)
                 continue
             offset, end = found
+        return end
+
+    async def drain(self) -> None:
+        """Read the whole queue, and the group's offset. Raises AssertionError as `read_to_end` does."""
+        load, begun, end_s = self._load, now_us(), time.monotonic() + READ_LIMIT_S
+        end = await self.read_to_end()
         load.history.write(Drain(self._name, begun, now_us(), self._queue, 0, end))
         while await self._fetch() is None:
             assert time.monotonic() < end_s, f"no node answers with the group's offset of {self._queue}"
