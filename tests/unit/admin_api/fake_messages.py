@@ -126,6 +126,8 @@ class FakeMessages:
             return RemotingCommand(0, body=format_cluster_info(ClusterInfo(brokers)))
         if command.code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
             return RemotingCommand(0, body=orjson.dumps({"topicList": list(self.topics)}))
+        if command.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            return RemotingCommand(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="not supported")
         topic = command.ext_fields["topic"]
         if topic in self.hidden_routes:
             return RemotingCommand(0, body=b"{")

@@ -143,7 +143,7 @@ def test_one_changed_byte_is_decoded_or_refused(message: Any, data: st.DataObjec
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (struct.pack(">II", FRAME_BYTES_MAX + 1, 1), "over 4096"),
+        (struct.pack(">II", FRAME_BYTES_MAX + 1, 1), "longer than 4096"),
         (struct.pack(">II", 10, HEADER_BYTES_MAX + 1), "header of"),
         (struct.pack(">II", 10, 7), "header of 7 bytes in a frame of 10"),
         (struct.pack(">II", 0, 0), "header of 0 bytes in a frame of 0"),
