@@ -15,7 +15,7 @@ def register(spark: SparkSession) -> None:
     """Make the formats `rocketmq` and `rocketmq-log` known to the session.
 
     Spark refuses Python sources that accept filters (option `pushFilters`) unless
-    `spark.sql.python.filterPushdown.enabled` says otherwise: it is set here, for this session.
+    `spark.sql.python.filterPushdown.enabled` is true: this function sets it for the session.
     """
     from rocketmq_spark.formats import register_all
 

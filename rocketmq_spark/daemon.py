@@ -1,8 +1,8 @@
 """Spark's Python daemon with what our tasks need already imported: for `spark.python.daemon.module`.
 
 Spark forks a Python process for each task that runs at a time, keeps it for a minute, and collects garbage in
-it after each task. Forked from this daemon it finds Arrow and our reader there, and the collector passes over
-all that was there before the fork: with some 90,000 objects it takes longer than a small task otherwise.
+it after each task. A process forked from this daemon has Arrow and our reader loaded, and its collector skips
+all objects from before the fork: to visit some 90,000 objects takes longer than a small task.
 
 Processes that plan a query are not forked from here: Spark has no setting for those.
 """
@@ -51,7 +51,7 @@ def _reseed() -> None:
 
 
 def main() -> None:
-    """Import, then be Spark's daemon until Spark ends."""
+    """Import the modules, then run Spark's daemon until Spark ends."""
     import_modules()
     daemon.manager()
 

@@ -1,4 +1,4 @@
-"""Every error of the pipeline that a user can meet, and the one sentence that is shown of an error inside
+"""All errors that the pipeline raises to its users, and the one sentence that is shown for an error inside
 Spark. Each message says what to do or what was tried.
 """
 
@@ -22,7 +22,7 @@ class TopicNotFoundError(RocketmqSparkError):
 
 
 class DataLossError(RocketmqSparkError):
-    """Messages that a query was to read are not in the cluster any more; the message names the range."""
+    """Messages that a query should read are no longer in the cluster; the error names the range."""
 
 
 class ClusterUnavailableError(RocketmqSparkError):
@@ -30,9 +30,9 @@ class ClusterUnavailableError(RocketmqSparkError):
 
 
 class RequestRefusedError(RocketmqSparkError):
-    """A node answered with a code that another try would not change.
+    """A node refused a request; a retry would get the same answer.
 
-    code: the response code; remark: the node's own words.
+    code: the response code; remark: the node's own text.
     """
 
     def __init__(self, what: str, code: int, remark: str | None) -> None:
@@ -52,11 +52,11 @@ class DeliveryError(RocketmqSparkError):
 
 
 class CorruptDataError(RocketmqSparkError):
-    """Bytes that should be records, or a compressed body, are not."""
+    """Bytes are not the records, or not the compressed body, that they should be."""
 
 
 class JobError(RocketmqSparkError):
-    """A job could not be done; the message is a sentence with the reason and the remedy."""
+    """A job failed; the message is a sentence with the reason and the remedy."""
 
 
 class SetupError(JobError):
@@ -68,11 +68,11 @@ class ManifestError(JobError):
 
 
 class ArchiveError(JobError):
-    """What was to be archived does not go with what the archive holds."""
+    """The archive cannot be used, or new messages do not continue its content."""
 
 
 def sentence_of(error: BaseException) -> str:
-    """The words of an error: of the pipeline's own one inside Spark's traces where there is one."""
+    """The text of an error; if Spark's traces contain an error of the pipeline, the text of that one."""
     text = str(error).strip()
     if isinstance(error, RocketmqSparkError):
         return text

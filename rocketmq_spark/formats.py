@@ -70,12 +70,12 @@ class RocketmqLogDataSource(DataSource):
 
 
 PUSHDOWN_SETTING: Final = "spark.sql.python.filterPushdown.enabled"
-"""Off unless set: Spark then refuses to read from a Python source that accepts filters."""
+"""Off by default: Spark then refuses to read from a Python source that accepts filters."""
 
 
 def register_all(spark: SparkSession) -> None:
     """Register every format. Filter push-down is switched on for this session, so that the option pushFilters
-    can ask for it.
+    can be used.
     """
     spark.conf.set(PUSHDOWN_SETTING, "true")
     spark.dataSource.register(RocketmqDataSource)

@@ -1,4 +1,4 @@
-"""Option maps as Spark hands them over: text by case-insensitive name. Pure.
+"""Option maps as Spark passes them: text by case-insensitive name. Pure.
 
 Every option that is not known is refused with the nearest known names: a mistyped one must not change what a
 query reads.
@@ -46,7 +46,7 @@ class ConnectionOptions:
     account_file: str | None = None
 
     def cluster(self) -> Cluster:
-        """The caller closes it. Raises OptionError: a file cannot be used on this machine."""
+        """A new client; the caller closes it. Raises OptionError: a file cannot be used on this machine."""
         credentials, signer = self._credentials(), self._signer()
         return Cluster(self.namesrv, self.timeout_s, self.deadline_s, credentials, signer)
 
@@ -63,7 +63,7 @@ class ConnectionOptions:
     def _credentials(self) -> "TlsCredentials | None":
         if self.tls is None:
             return None
-        from sockets.tls import TlsFilesError  # with OpenSSL, which a task over plain text need not load
+        from sockets.tls import TlsFilesError  # loads OpenSSL, which a task without TLS does not need
 
         try:
             return self.tls.credentials()
@@ -72,8 +72,8 @@ class ConnectionOptions:
 
 
 def job_connection(namesrv: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """The options with which a job's queries reach its cluster: TLS and the account as the environment of the
-    job says.
+    """The connection options of a job's queries: TLS and the account are those that the environment of the
+    job names.
 
     Raises: OptionError.
     """
@@ -111,9 +111,9 @@ class OptionReader:
         what: str,
         hints: Mapping[str, str] | None = None,
     ) -> None:
-        """Refuse what is unknown.
+        """Refuse unknown options.
 
-        known: the option names as documented; `what` they belong to, for the message. hints: what to say of
+        known: the option names as documented. what: their format, for the message. hints: texts for
         names that are options elsewhere.
 
         Raises:
@@ -187,7 +187,7 @@ class OptionReader:
         )
 
     def _tls(self) -> "ClientTls | None":
-        """Of TLS_OPTIONS; a file is enough to switch TLS on."""
+        """The values of TLS_OPTIONS; one file is enough to enable TLS."""
         authorities, certificate, key = (
             Path(text) if (text := self.text(name)) else None for name in FILE_OPTIONS
         )

@@ -41,7 +41,7 @@ FULL_SCHEMA: Final = StructType(
 
 
 _LIKENESS_MIN: Final = 0.7
-"""Of a name that is offered for an unknown one, as difflib counts it: `price` is no mistyped `topic`."""
+"""Minimum likeness (difflib) of a name that is suggested for an unknown one: `price` is not like `topic`."""
 
 
 def check_schema(schema: StructType) -> None:
@@ -54,7 +54,7 @@ def check_schema(schema: StructType) -> None:
 
 
 def check_choice(what: str, full: StructType, schema: StructType) -> None:
-    """Accept any choice of the columns of `full`, which is what the format `what` has.
+    """Accept any choice of the columns of `full`, the schema of the format `what`.
 
     Raises:
         OptionError: naming every column that is unknown, doubled or of another type.

@@ -22,7 +22,7 @@ class BufferPool:
         self._kept: list[bytearray] = []
 
     def acquire(self, bytes_min: int) -> memoryview:
-        """A block of at least so many bytes. Its content is undefined."""
+        """A block of at least `bytes_min` bytes. Its content is undefined."""
         unused = [number for number, block in enumerate(self._kept) if _is_unused(block)]
         for number in unused:
             if len(self._kept[number]) >= bytes_min:

@@ -55,10 +55,10 @@ class Backoff:
         self._pauses = Pauses(deadline_s, time.monotonic())
 
     def failed(self, reason: str) -> None:
-        """Note a failed try, then wait for the next.
+        """Record a failed attempt, then pause before the next one.
 
         Raises:
-            ClusterUnavailableError: the deadline would pass meanwhile; names the tries and how they ended.
+            ClusterUnavailableError: the pause would pass the deadline; names the attempts and errors.
         """
         now_s = time.monotonic()
         pause_s = self._pauses.failed(reason, now_s)
@@ -81,7 +81,7 @@ class MessageQueue:
 
 @dataclass(frozen=True, slots=True)
 class QueueBounds:
-    """`min_offset` is the first message that is kept, `max_offset` the number the next one gets."""
+    """`min_offset`: offset of the first stored message. `max_offset`: offset that the next message gets."""
 
     min_offset: int
     max_offset: int
@@ -119,7 +119,7 @@ _REPLY_SUFFIX = "_REPLY_TOPIC"
 def is_system_topic(name: str, own_names: Collection[str] = ()) -> bool:
     """Whether the topic is RocketMQ's own, a retry or a dead-letter one.
 
-    own_names: of clusters and brokers; each has a topic of its name, a cluster one for replies besides.
+    own_names: of clusters and brokers. Each has a topic with its name, a cluster also one for replies.
     """
     return (
         name in SYSTEM_TOPICS
@@ -130,13 +130,13 @@ def is_system_topic(name: str, own_names: Collection[str] = ()) -> bool:
 
 
 TIMEOUT_S: Final = 5.0
-"""How long one request may take."""
+"""Time limit of one request."""
 DEADLINE_S: Final = 60.0
-"""How long a request is repeated while there is no leader."""
+"""Time limit of a request with its retries while there is no leader."""
 NAMESRV_DEADLINE_S: Final = 10.0
-"""How long a new query waits for a name server; a mistyped address must not cost a minute."""
+"""Time limit for the first answer of a name server: a mistyped address must be reported soon."""
 IN_FLIGHT_MAX: Final = 64
-"""Requests in flight on one connection: the answers to these are in memory together."""
+"""Maximum of requests in flight on one connection: all their answers may be in memory together."""
 TOPIC_NOT_EXIST: Final = int(ResponseCode.TOPIC_NOT_EXIST)
 
 T = TypeVar("T")
@@ -251,7 +251,7 @@ class Cluster:
         )
 
     def leader(self, broker_name: str) -> str:
-        """The address of the node with broker id 0; while no name server answers, of the one that had it.
+        """The address of the leader (broker id 0); while no name server answers, of the last known leader.
 
         Raises ClusterUnavailableError while there is none.
         """
@@ -275,7 +275,7 @@ class Cluster:
         return self._leaders.get(broker_name)
 
     def suppose_leader(self, broker_name: str, address: str) -> None:
-        """Try this node first: it led when the range was planned."""
+        """Use this address for the first attempt: it was the leader when the range was planned."""
         self._leaders.suppose(broker_name, address)
 
     def forget_leader(self, broker_name: str) -> None:
@@ -305,10 +305,10 @@ class Cluster:
         deadline_s: float | None = None,
         timeout_s: float | None = None,
     ) -> RemotingCommand:
-        """Send a request to the leader of the broker, again until a leader answers, `deadline_s` at most.
+        """Send a request to the broker's leader; retry until a leader answers, for `deadline_s` at most.
 
-        `make_command` is called for every try. The caller judges the answer's code: only those that say "not
-        the leader" or "busy" are tried again here. A request that failed may have been carried out.
+        `make_command` is called for every attempt. The caller checks the answer's code: only the codes "not
+        the leader" and "busy" are retried here. A request that failed may have been executed.
 
         Raises:
             ClusterUnavailableError: no leader answered before the deadline; names the attempts.
@@ -326,7 +326,7 @@ class Cluster:
         found: list[RemotingCommand] = []
 
         def go_on() -> list[RemotingCommand]:
-            # `found` outlives a failed attempt: only the group without answers is sent again.
+            # `found` keeps earlier answers after a failure: only the group without answers is sent again.
             while len(found) < len(commands):
                 found.extend(self._try_many(broker_name, commands[len(found) :][:IN_FLIGHT_MAX]))
             return found
@@ -334,7 +334,7 @@ class Cluster:
         return self.with_leader(broker_name, go_on, deadline_s)
 
     def with_leader(self, broker_name: str, attempt: Callable[[], T], deadline_s: float | None = None) -> T:
-        """Call `attempt` until it returns, `deadline_s` at most; after each failure the leader is looked for.
+        """Call `attempt` until it succeeds, for `deadline_s` at most; find the leader again after a failure.
 
         A failed attempt raises RemotingError, ClusterUnavailableError or NotLeaderError.
         """

@@ -2,12 +2,12 @@
 broker.
 
 LedgerMQ and RocketMQ 5 answer a search by time with that message. RocketMQ 4 answers with the nearest one, or
-with the last when all are older. The broker's answer is therefore only where the search begins, and the store
-times of the messages around it decide. Store times rise in a queue, except that the clock of a new leader may
+with the last when all are older. The broker's answer is therefore only the start of the search, and the store
+times of the messages near it decide. Store times rise in a queue, except that the clock of a new leader may
 be a little behind the old one's.
 
-`offset_at` searches one queue. `offsets_at` does it for many: it asks for all answers together, then for the
-messages on both sides of each answer, which prove it, and searches a queue by itself only where they do not.
+`offset_at` searches one queue. `offsets_at` searches many: it requests all answers together, then the
+messages on both sides of each answer. It searches a queue alone only if these do not confirm the answer.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ def offset_at(
 def store_time_ms(
     cluster: Cluster, queue: MessageQueue, offset: int, group: str = DEFAULT_GROUP
 ) -> int | None:
-    """When the message at the offset was stored, or the next one where no message has the offset; None when
+    """Store time of the message at the offset, in ms; of the next message if none has this offset; None when
     there is none.
     """
     while True:
@@ -52,9 +52,9 @@ def store_time_ms(
 
 
 def first_late(low: int, high: int, guess: int, is_late: Callable[[int], bool]) -> int:
-    """The first of low … high-1 that is late, `high` when none; those behind a late one are late, too.
+    """The first of low … high-1 that is late, else `high`. All after a late one must be late, too.
 
-    Searches around `guess` first, in steps that double: a right guess costs two requests.
+    The search begins at `guess` and doubles its steps: a right guess costs two requests.
     """
     guess = min(max(guess, low), high)
     step = 1
@@ -80,7 +80,7 @@ def first_late(low: int, high: int, guess: int, is_late: Callable[[int], bool]) 
 
 
 AT_ONCE: Final = 16
-"""Answers held at a time, each of one whole message of any size: a bound on memory."""
+"""Maximum of answers in memory at a time: each has one whole message of any size."""
 
 
 def offsets_at(
@@ -89,7 +89,7 @@ def offsets_at(
     found: Mapping[MessageQueue, QueueBounds],
     group: str = DEFAULT_GROUP,
 ) -> dict[MessageQueue, int]:
-    """The offset of the first message stored at its time or later, of each queue of `found`; the queue's end
+    """For each queue of `found`, the offset of the first message stored at its time or later; the queue's end
     when there is none.
 
     Raises:
@@ -122,7 +122,7 @@ def _is_right(
     ends: QueueBounds,
     stored_ms: Mapping[tuple[MessageQueue, int], int],
 ) -> bool:
-    """Whether the message at the guess is late, and the one before it is not, as far as there are any."""
+    """Whether the message at `guess` is late and the one before it is not, where such messages exist."""
     at, before = stored_ms.get((queue, guess)), stored_ms.get((queue, guess - 1))
     is_late = guess == ends.max_offset or (at is not None and at >= time_ms)
     is_first = guess == ends.min_offset or (before is not None and before < time_ms)
@@ -135,7 +135,7 @@ def _guesses(
     times_ms: Mapping[MessageQueue, int],
     found: Mapping[MessageQueue, QueueBounds],
 ) -> dict[MessageQueue, int]:
-    """The answers of the brokers, cut to the bounds; without queues whose answer is unreadable."""
+    """The answers of the brokers, limited to the queues' bounds; without unreadable answers."""
     guesses = {}
     for broker_name, asked in by_broker(queues).items():
         commands = [_search_command(queue, times_ms[queue]) for queue in asked]
@@ -150,7 +150,7 @@ def _guesses(
 def _store_times(
     cluster: Cluster, places: Iterable[tuple[MessageQueue, int]], group: str
 ) -> dict[tuple[MessageQueue, int], int]:
-    """When the messages at these places were stored, of those that are there."""
+    """Store times in ms of the messages at these offsets, of those that exist."""
     by_name: dict[str, list[tuple[MessageQueue, int]]] = {}
     for queue, offset in places:
         by_name.setdefault(queue.broker_name, []).append((queue, offset))

@@ -1,11 +1,11 @@
-"""Pulls (request code 11): ranges of one queue as the records' own bytes. A broker returns committed ones
+"""Pulls (request code 11) return the bytes of one queue's records. A broker returns committed records
 only.
 
 `pull` sends one request. `RangeReader` reads a range of a queue to its end, across changes of the leader,
 with several pulls in flight on one connection. It cuts the range into slices of as many messages as one
 answer is expected to hold. A slice whose answer is incomplete, because its bytes were too many, is completed
 before the next one is handled; so the caller receives messages in the queue's order. When the connection or
-the leader is lost, everything not yet handed on is requested again.
+the leader is lost, everything not yet returned to the caller is requested again.
 """
 
 import logging
@@ -47,7 +47,7 @@ class PullStatus(Enum):
     NO_MATCH = "no match"
     """Nothing up to `next_offset` has one of the tags, or there are only holes."""
     OFFSET_ILLEGAL = "offset illegal"
-    """The offset is before the queue's beginning or behind its end; `next_offset` names the nearest."""
+    """The offset is before the queue's beginning or after its end; `next_offset` is the nearest valid one."""
     REMOVED = "removed"
     """Retention is deleting the messages at this moment."""
 
@@ -158,15 +158,15 @@ IN_FLIGHT_MIN: Final = 2
 IN_FLIGHT_MAX: Final = 16
 """Pulls in flight on one connection: the broker answers them while the task makes rows of the last answer."""
 IN_FLIGHT_BYTES: Final = 2 * BYTES_MAX
-"""As many as bring about so much, where answers cannot be longer: a Java broker's are small."""
+"""Target for the bytes in flight: more pulls are in flight where a broker's answers are small (Java)."""
 COUNT_START: Final = 32
 """Messages of the first pull: the limit of a Java broker."""
 GAP_WAIT_S: Final = 12.0
 """A Java broker checks for deleted files every 10 s."""
 NAMED_MAX: Final = 20
-"""Most queues or ranges that an error or a warning names."""
+"""Maximum of queues or ranges that an error or a warning names."""
 GAP_PAUSE_S: Final = 240.0
-"""After a gap that was not explained within GAP_WAIT_S, later gaps are not waited for during this time: such
+"""After a gap that was not explained within GAP_WAIT_S, the reader does not wait at gaps for this time: such
 a queue may have many. The minimum offset is still requested at each of them.
 """
 
@@ -197,7 +197,7 @@ class QueueRange:
 class Pulled:
     """The records of one answer, or of several that follow each other, back to back.
 
-    They are of the offsets from `start` to before `stop`. is_exact: the node never skips a message without an
+    Their offsets are from `start` to before `stop`. is_exact: the node never skips a message without an
     error, so an offset without a record is one that no message has.
     """
 
@@ -209,7 +209,7 @@ class Pulled:
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """How to read. tags: RocketMQ's expression, `*` for all; a few others may come besides.
+    """How to read. tags: RocketMQ's expression, `*` for all; messages with other tags may be returned, too.
 
     fail_on_data_loss: whether messages that retention deleted raise DataLossError, or are skipped with a
     warning in the log.
@@ -239,7 +239,7 @@ class RangeReader:
     def __init__(
         self, cluster: Cluster, wanted: QueueRange, settings: ReadSettings, memory: BufferPool | None = None
     ) -> None:
-        """memory: the buffers of answers, both of those that the caller uses and of those in flight."""
+        """memory: buffers for the answers in flight and for those that the caller still uses."""
         self._cluster = cluster
         self._memory = memory or BufferPool(IN_FLIGHT_MIN)
         self._wanted = wanted
@@ -251,8 +251,8 @@ class RangeReader:
         self._count = COUNT_START
         self._count_max = COUNT_MAX
         self._limited_bytes = 0
-        """How many an answer had that showed the broker's own limit, which `count_max` is then."""
-        # What a filter leaves out makes the length of an answer unknown: then one at a time.
+        """Bytes of the answer that showed the broker's own limit, which `_count_max` then is; else 0."""
+        # With a filter the number of messages in an answer is unknown: then one pull is in flight at a time.
         self._in_flight_max = IN_FLIGHT_MIN if settings.tags == ALL_TAGS else 1
         self._pending: deque[_Slice] = deque()
         self._stall: Backoff | None = None
@@ -314,7 +314,7 @@ class RangeReader:
         first = self._pending[0]
         while first.answer is None:
             answer, body = connection.receive_into(self._memory.acquire)
-            # Answers come in any order; one of a pull that was given up matches no slice and is dropped.
+            # Answers come in any order; that of a cancelled pull matches no slice and is dropped.
             for piece in self._pending:
                 if piece.opaque == answer.opaque:
                     piece.answer, piece.body = answer, body
@@ -332,7 +332,7 @@ class RangeReader:
         return b""
 
     def _denied(self, error: RequestRefusedError) -> None:
-        """The topic is unknown to the leader: ask again for DENIED_S, then report the range as lost."""
+        """The leader does not know the topic: retry for DENIED_S, then report the range as lost."""
         # Raises other refusals.
         if error.code != TOPIC_NOT_EXIST:
             raise error
@@ -366,8 +366,8 @@ class RangeReader:
             self._in_flight_max = max(IN_FLIGHT_MIN, min(IN_FLIGHT_MAX, wanted))
 
     def _explain_gap(self, result: PullResult) -> None:
-        """Offsets before an answer's first message may never have had one, or have been in a file that was
-        just deleted. Later the queue's beginning shows it; what a filter leaves out looks the same.
+        """Offsets before an answer's first message may never have had a message, or it was in a file that was
+        just deleted. The minimum offset shows this later. Messages left out by a filter cause the same gap.
         """
         first = result.first_offset
         if first is None or first <= self._next or result.is_exact or self._is_filtered:
@@ -384,7 +384,7 @@ class RangeReader:
         self._lose(min(kept, first, self._wanted.stop), kept)
 
     def _recover(self, result: PullResult) -> None:
-        """Nothing is to be had at `_next`: find out by the leader's word whether it is lost.
+        """The leader returned nothing at `_next`: find out from its answer whether this is data loss.
 
         The queue may end before the range does, though a leader reported the end of the range at planning: a
         node that has just been elected may have applied less for a moment.
@@ -410,14 +410,14 @@ class RangeReader:
             self._lose(self._wanted.stop)
 
     def _lose(self, stop: int, kept: int | None = None) -> None:
-        """kept: where the queue begins, which may be behind what is read here."""
+        """kept: the queue's minimum offset, which may be after the range that is read here."""
         lost = QueueRange(self._queue, self._next, stop)
         report_lost([lost], self._settings.fail_on_data_loss, kept)
         self._next = stop
 
 
 def report_lost(lost: Sequence[QueueRange], fails: bool, kept: int | None = None) -> None:
-    """Warn of ranges that a query was to read and now skips; `kept`: where the only queue begins now.
+    """Warn of ranges that a query skips; `kept`: the minimum offset, if all are of one queue.
 
     Raises:
         DataLossError: instead of the warning, if `fails`.

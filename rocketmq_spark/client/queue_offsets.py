@@ -9,12 +9,12 @@ from rocketmq_spark.errors import RequestRefusedError
 
 
 def min_offset(cluster: Cluster, queue: MessageQueue) -> int:
-    """The offset of the first message that is kept."""
+    """The offset of the first stored message. Raises RequestRefusedError, ClusterUnavailableError."""
     return _ask_number(cluster, queue, _queue_command(RequestCode.GET_MIN_OFFSET, queue), "offset")
 
 
 def max_offset(cluster: Cluster, queue: MessageQueue) -> int:
-    """The offset that the next message gets, by what is committed."""
+    """The offset after the last committed message. Raises as `min_offset`."""
     return _ask_number(cluster, queue, _queue_command(RequestCode.GET_MAX_OFFSET, queue), "offset")
 
 
@@ -34,18 +34,18 @@ def bounds(cluster: Cluster, queues: Iterable[MessageQueue]) -> dict[MessageQueu
 def max_offsets(
     cluster: Cluster, queues: Iterable[MessageQueue], deadline_s: float | None = None
 ) -> dict[MessageQueue, int]:
-    """Where many queues end, requested in bulk. Raises as `bounds`."""
+    """The end offsets of many queues, requested in bulk. Raises as `bounds`."""
     return _ask_by_broker(cluster, queues, RequestCode.GET_MAX_OFFSET, deadline_s)
 
 
 def min_offsets(cluster: Cluster, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-    """The first messages that are kept of many queues, requested in bulk. Raises as `bounds`."""
+    """The minimum offsets of many queues, requested in bulk. Raises as `bounds`."""
     found = _ask_by_broker(cluster, queues, RequestCode.GET_MIN_OFFSET)
     return {queue: max(offset, 0) for queue, offset in found.items()}
 
 
 def search_offset(cluster: Cluster, queue: MessageQueue, timestamp_ms: int, boundary: str = "LOWER") -> int:
-    """The broker's own answer to "which offset at this store time?".
+    """The offset that the broker itself finds for a store time in ms.
 
     LOWER means the first message at or after it. RocketMQ 4 knows no boundary and names the nearest message
     instead; `rocketmq_spark.client.offset_lookup.offset_at` corrects that.
@@ -68,8 +68,8 @@ def consumer_offset(cluster: Cluster, group: str, queue: MessageQueue) -> int | 
 def commit_consumer_offsets(
     cluster: Cluster, group: str, offsets: Mapping[MessageQueue, int], deadline_s: float | None = None
 ) -> None:
-    """Store the group's offsets: the number of the next message that it wants of each queue. A group that is
-    not there is made, where brokers may, as they do it for a consumer: by a pull.
+    """Commit the group's offsets: for each queue that of the next message to consume. If the group does
+    not exist, a pull makes the broker create it, as for a consumer, where brokers are allowed to.
 
     Raises:
         RequestRefusedError, ClusterUnavailableError: some offsets may be committed.

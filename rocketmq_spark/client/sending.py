@@ -3,9 +3,9 @@
 Three kinds of requests: LedgerMQ's own sequenced send, RocketMQ's batch send (320), and its send of one
 message (310), which is the only one that every broker can delay.
 
-What is not acknowledged is sent again in its order, to the new leader if there is one. So sends that carry a
-writer's numbers never arrive with a gap, and all others arrive at least once. The sends of one lane (a queue)
-wait for each other: a broker may process sends in parallel, and a repeated one must not come behind a later
+Unacknowledged sends are repeated in their order, to the new leader if there is one. So sends that carry a
+writer's numbers never arrive with a gap, and all others arrive at least once. In one lane (a queue) only one
+send is in flight: a broker may process sends in parallel, and a repeated one must not arrive after a later
 one.
 """
 
@@ -39,7 +39,7 @@ _LETTERS: Final = "abcdefghijklmn"
 
 @dataclass(frozen=True, slots=True)
 class WriterPlace:
-    """The place of a sequenced send's messages in what their writer sends: see
+    """The numbers of a sequenced send's messages in the sequence of their writer: see
     `remoting.headers.send.SequencedSendRequestHeader`.
     """
 
@@ -51,7 +51,7 @@ class WriterPlace:
 
 
 def encode_message(body: bytes, properties: bytes, flag: int = 0, queue_id: int = 0) -> bytes:
-    """One message of a batch. `queue_id` is for sequenced sends; in others the place holds 0.
+    """One message of a batch. `queue_id` is for sequenced sends; other sends have 0 there.
 
     Raises ValueError for a flag beyond 32 bits.
     """
@@ -64,7 +64,7 @@ def encode_message(body: bytes, properties: bytes, flag: int = 0, queue_id: int 
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """NAME 0x01 VALUE 0x02 …; what is empty is left out. Raises ValueError for text with a separator."""
+    """NAME 0x01 VALUE 0x02 …; without empty ones. Raises ValueError for text with a separator."""
     pieces = [f"{name}\x01{value}\x02" for name, value in properties.items() if name and value]
     text = "".join(pieces)
     if text.count("\x01") != len(pieces) or text.count("\x02") != len(pieces):
@@ -75,7 +75,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 def sequenced_command(
     group: str, topic: str, broker_name: str, place: WriterPlace, messages: Sequence[bytes], born_ms: int
 ) -> RemotingCommand:
-    """65003, understood by LedgerMQ only."""
+    """Request 65003, which only LedgerMQ supports."""
     header = SequencedSendRequestHeader(
         producer_group=group,
         topic=topic,
@@ -98,8 +98,8 @@ def sequenced_command(
 def batch_command(
     group: str, queue: MessageQueue, messages: Sequence[bytes], born_ms: int
 ) -> RemotingCommand:
-    """320: messages as of `encode_message`, all to one queue. It has no properties of its own: RocketMQ 5
-    would add them to each message's, a unique key too.
+    """Request 320: messages from `encode_message` for one queue. It has no properties of its own: RocketMQ 5
+    would add them to each message, even a unique key.
     """
     header = _header(group, queue, "", 0, born_ms, is_batch=True)
     return RemotingCommand(
@@ -148,8 +148,8 @@ WINDOW_MESSAGES_MAX: Final = 4_096
 SYSTEM_ERRORS_MAX: Final = 5
 """Answers with SYSTEM_ERROR and no temporary reason in the remark after which a send fails."""
 GAPS_MAX: Final = 8
-"""So often may the first send that is not acknowledged be refused for a gap: an old leader that is cut off
-from its group does so for the seconds that it takes to notice. Then the broker has really dropped the writer.
+"""Maximum of refusals for a gap of the first unacknowledged send: an old leader that is cut off
+from its group refuses for some seconds, until it notices. After more refusals the writer was really dropped.
 """
 
 _NOT_STORED_SAFELY: Final = frozenset(
@@ -209,7 +209,7 @@ class BrokerSender:
         self._behind: dict[Hashable, deque[Request]] = {}
         """For each lane with a request in `_waiting` or `_on_wire`: the later requests of the lane."""
         self._on_wire: dict[int, Request] = {}
-        """By opaque, in the order they were sent in; all of them before those that wait."""
+        """Requests in flight by opaque, in send order; all of them come before the waiting ones."""
         self._bytes = 0
         self._messages = 0
         self.acknowledged = 0
@@ -232,8 +232,8 @@ class BrokerSender:
         """Wait until everything is acknowledged.
 
         Raises:
-            ClusterUnavailableError: no node accepted it in time; names what was tried.
-            RequestRefusedError: the broker will never accept it. DeliveryError: nor exactly once.
+            ClusterUnavailableError: no node accepted a send in time; names the attempts.
+            RequestRefusedError: a retry cannot succeed. DeliveryError: exactly once is not possible.
         """
         self._work(0, 0)
 
@@ -302,7 +302,7 @@ class BrokerSender:
             del self._behind[request.lane]
 
     def _drain(self, connection: Connection) -> None:
-        """After a refusal: nothing is sent before all that is under way is answered, since what comes behind
+        """After a refusal: wait for the answers to all requests in flight, because those sent after
         the refused one may be stored or not.
         """
         try:
@@ -363,7 +363,7 @@ def _failure(
     code, remark = answer.code, answer.remark
     if code == ResponseCode.LEDGERMQ_SEQUENCE_GAP:
         request.gaps += is_first
-        # A gap behind an unanswered request follows from that one's failure: it says nothing about the
+        # A gap after an unanswered request is caused by that request: it says nothing about the
         # writer.
         if not is_first:
             return BusyError(f"code {code}, {remark}")

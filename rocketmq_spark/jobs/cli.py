@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 TRACE: Final = "LEDGERMQ_SPARK_TRACE"
-"""A variable of the environment: set to 1, errors come with the whole of Spark's traces."""
+"""An environment variable: if it is 1, errors are printed with Spark's whole traces."""
 
 app = typer.Typer(
     name="spark",
@@ -66,7 +66,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 
 @contextmanager
 def job(name: str, master: str | None, conf: list[str] | None) -> Iterator[SparkSession]:
-    """A session for one job. What fails inside Spark leaves as a JobError with a sentence."""
+    """A session for one job. A failure inside Spark is raised as a JobError with a sentence."""
     spark = open_session(SessionOptions(f"ledgermq {name}", master, parse_conf(conf or [])))
     try:
         yield spark
@@ -93,7 +93,7 @@ class StrictCommand(TyperCommand):
     """The parser stops at the first unknown option; this command names all of them. What the jobs
     need is checked before their modules are imported.
 
-    The context is typer's or click's: which of them, depends on the version of typer.
+    The context is typer's or click's, depending on the version of typer.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -111,7 +111,7 @@ class StrictCommand(TyperCommand):
 
 
 def unknown_options(args: Sequence[str], known: Iterable[str]) -> list[str]:
-    """The long options among the arguments that are not known, each once; what follows `--` is none."""
+    """The long options among the arguments that are not known, each once; not those after `--`."""
     names = set(known)
     options = args[: args.index("--")] if "--" in args else args
     given = [arg.partition("=")[0] for arg in options if arg.startswith("--")]
@@ -400,7 +400,7 @@ def _usage_errors_as_1() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # Of typer's or of click's own class, depending on the version of typer.
+        # The class is typer's or click's, depending on the version of typer.
         if any(kind.__name__ == "UsageError" for kind in type(error).__mro__):
             error.exit_code = 1  # type: ignore[attr-defined]
         raise

@@ -35,7 +35,7 @@ def render(template: str, **values: object) -> str:
 
 
 def figure_html(figure: Figure, label: str) -> Markup:
-    """A plot as inline SVG, with a label for those who cannot see it."""
+    """A plot as inline SVG, with a label for screen readers."""
     import matplotlib as mpl
 
     out = io.StringIO()

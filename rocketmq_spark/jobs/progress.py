@@ -13,11 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as RichProgress
 
 LINE_INTERVAL_S: Final = 10.0
-"""Lines are this far apart at least, but for the first and the last."""
+"""Minimum time between two lines, except the first and the last."""
 
 
 class Progress(Protocol):
-    """Receives how far a job is. `total` is None while it is unknown."""
+    """Receives the progress of a job. `total` is None while it is unknown."""
 
     def update(self, done: int, total: int | None, note: str = "") -> None: ...
 
@@ -29,7 +29,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Says nothing: for jobs that are called as functions."""
+    """Prints nothing: for jobs that are called as functions."""
 
     def update(self, done: int, total: int | None, note: str = "") -> None:
         """Nothing."""

@@ -45,12 +45,12 @@ _EMBEDDED: Final = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
 }
-"""On this machine the workers are this Python, which has our modules."""
+"""On this machine the workers run with this Python, which has our modules."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """`master` None means spark-submit's, else `local[*]`. `conf` wins over everything set here."""
+    """`master` None: that of spark-submit, else `local[*]`. `conf` overrides all settings made here."""
 
     app_name: str
     master: str | None = None
@@ -86,7 +86,7 @@ def open_session(options: SessionOptions) -> SparkSession:
 
 
 def session_conf(options: SessionOptions, master: str | None) -> dict[str, str]:
-    """What the session is made with; `master` None: spark-submit has chosen one."""
+    """The settings of the session; `master` None: spark-submit has set one."""
     conf = dict(_ALWAYS)
     if master is not None and master.startswith("local"):
         conf |= _EMBEDDED
@@ -98,7 +98,7 @@ def session_conf(options: SessionOptions, master: str | None) -> dict[str, str]:
 
 
 def parse_conf(settings: Sequence[str]) -> dict[str, str]:
-    """`--conf K=V` by name. Raises: JobError naming every setting that is none."""
+    """`--conf K=V` by name. Raises: JobError naming every setting that is not K=V."""
     wrong = [text for text in settings if not text.partition("=")[0] or "=" not in text]
     if wrong:
         raise JobError(f"--conf needs KEY=VALUE; these are not: {', '.join(wrong)}.")
@@ -106,7 +106,7 @@ def parse_conf(settings: Sequence[str]) -> dict[str, str]:
 
 
 def require_packages(names: Sequence[str]) -> None:
-    """Raises: SetupError naming the packages that are not there."""
+    """Raises: SetupError naming the packages that are missing."""
     missing = [name for name in names if find_spec(name) is None]
     if missing:
         raise SetupError(f"the Spark jobs need {', '.join(missing)}. Install what they need: {INSTALL}")

@@ -24,7 +24,7 @@ _WORDS: Final = struct.Struct(">iI")
 
 
 class NoLogError(Exception):
-    """There is no log at a path, or not one that can be read as requested."""
+    """A path holds no log, or its log cannot be read as requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Log:
 
     kind: Kind
     name: str
-    """The path of the log's folder: which identifies it."""
+    """The path of the log's folder; it identifies the log."""
     storage: Storage
     data: FileRow
     index: FileRow | None
@@ -41,11 +41,11 @@ class Log:
     queues: str | None
     """The folder of the consume queues, if it is there."""
     checkpoint: Checkpoint | None
-    """DLedger's; None when there is none that can be read."""
+    """DLedger's checkpoint; None when none can be read."""
     begin: LogBegin | None
     """The content of our `epochs` file."""
     flushed_position: int = 0
-    """Of a plain log: all before it was synced, as far as its checkpoint knows."""
+    """In a plain log: all bytes before it are synced, according to its checkpoint."""
 
     def read(self, position: int, size_bytes: int) -> bytes:
         """Bytes of one data file. Raises GoneError, OSError."""
@@ -137,8 +137,8 @@ def _dledger_log(storage: Storage, folder: str) -> Log:
 
 def _checkpoint(storage: Storage, folder: str) -> Checkpoint | None:
     """None when none can be read. DLedger in Java deletes its checkpoint before it renames the new one to
-    that name (IOUtils.string2File), and may end between the two: then the one before it is in
-    `checkpoint.bak`. What that counts as committed still is.
+    that name (IOUtils.string2File). If it is killed between the two, the previous checkpoint is in
+    `checkpoint.bak`. Entries that this one counts as committed still are.
     """
     for name in ("checkpoint", "checkpoint.bak"):
         content = storage.read_small(f"{folder}/{name}")

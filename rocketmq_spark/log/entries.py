@@ -1,7 +1,7 @@
 """What reading a log's bytes yields: blocks of whole entries, and the damage between them; and DLedger's
 entries parsed in bulk: their starts in a window of bytes, and one check for all of them.
 
-What is checked is what `commitlog.recovery.scan_entries` checks, which also words what is wrong.
+The checks are those of `commitlog.recovery.scan_entries`, which also makes the error texts.
 """
 
 import struct
@@ -32,20 +32,20 @@ UNKNOWN: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """A piece of a log to be read by one task: all that begins from `first_position` on and before
-    `end_position`. The pieces of a plan follow each other without a gap.
+    """The part of a log that one task reads: all entries that begin at `first_position` or later and before
+    `end_position`. The ranges of a plan follow each other without a gap.
     """
 
     first_index: int
-    """Of the entry at `first_position`, or UNKNOWN."""
+    """Index of the entry at `first_position`, or UNKNOWN."""
     first_position: int
     end_position: int
     last_index: int
-    """Of the last entry in the range; with UNKNOWN it follows from the bytes."""
+    """Index of the last entry in the range; if UNKNOWN, the bytes show it."""
     is_open: bool = False
     """Whether the log ends somewhere in the range: bytes behind its last whole entry are no damage."""
     synced_position: int = 0
-    """In an open range: all before it was on the disk."""
+    """In an open range: all bytes before it were synced to the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ class EntryBlock:
     """Where in `data` each entry begins."""
     sizes: Int64s
     first_index: int
-    """Of the first entry; the others count on. UNKNOWN in a plain log."""
+    """Index of the first entry; the others follow by one. UNKNOWN in a plain log."""
     terms: Int64s
-    """Of each entry; empty in a plain log."""
+    """Term of each entry; empty in a plain log."""
     record_at: int
     """Where in an entry its record begins."""
 
@@ -70,7 +70,7 @@ class EntryBlock:
 
     @property
     def size_bytes(self) -> int:
-        """Length of the entries."""
+        """Size of all entries together."""
         return int(self.starts[-1] + self.sizes[-1]) if len(self.starts) else 0
 
 
@@ -79,7 +79,7 @@ class Damage:
     """Bytes that hold no whole entry though there should be some."""
 
     status: Status
-    """`corrupt`; `missing`: the file is gone or ends before; `torn`: behind all that was surely written,
+    """`corrupt`; `missing`: the file is gone or ends before; `torn`: after all that was surely written,
     where an unfinished write and damage cannot be distinguished."""
     position: int
     length: int
@@ -90,7 +90,7 @@ class Damage:
 
 
 def int64s(values: list[int]) -> Int64s:
-    """As an array."""
+    """The values as an array."""
     return np.array(values, dtype=np.int64)
 
 
@@ -112,23 +112,23 @@ _INT32: Final = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """The result of one window."""
+    """The entries found in one window of bytes."""
 
     starts: Int64s
     sizes: Int64s
     terms: Int64s
     stop: str
-    """As in `commitlog.recovery.Scan`."""
+    """Why parsing stopped, as in `commitlog.recovery.Scan`."""
     bytes_needed: int
 
     @property
     def size_bytes(self) -> int:
-        """Length of the whole entries."""
+        """Size of all whole entries together."""
         return int(self.starts[-1] + self.sizes[-1]) if len(self.starts) else 0
 
 
 def entry_heads(data: bytes, starts: Int64s) -> npt.NDArray[Any]:
-    """The headers, of HEAD_TYPE, of the entries that begin there and have one."""
+    """The headers, as HEAD_TYPE, of the entries at `starts`; all headers must be inside `data`."""
     return bytes_at(np.frombuffer(data, np.uint8), starts, HEADER_BYTES).reshape(-1).view(HEAD_TYPE)
 
 
@@ -173,7 +173,7 @@ def _walk_sizes(data: bytes) -> list[int]:
 
 
 def _count_with_crcs(data: bytes, starts: Int64s, sizes: Int64s, terms: Int64s, index: int) -> int:
-    """How many of the entries have their CRCs, up to the first that has not."""
+    """How many entries before the first wrong CRC there are."""
     view = memoryview(data)
     edges = [0, *(np.flatnonzero(np.diff(terms)) + 1).tolist(), len(starts)]
     for first, end in pairwise(edges):

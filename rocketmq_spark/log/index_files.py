@@ -17,13 +17,13 @@ from rocketmq_spark.log.storage import FileRow, GoneError, Storage, file_row
 BLOCK_UNITS: Final = 2048
 BLOCKS_KEPT_MAX: Final = 256
 UNITS_PROBED_MAX: Final = 64
-"""Units that are tried behind a wrong one."""
+"""Units that are tried after a wrong one."""
 
 UNIT_TYPE: Final = np.dtype(
     [("magic", ">i4"), ("position", ">i8"), ("size", ">i4"), ("index", ">i8"), ("term", ">i8")]
 )
 Units = npt.NDArray[Any]
-"""Of UNIT_TYPE."""
+"""An array of UNIT_TYPE."""
 
 
 class UnitIndex:
@@ -47,7 +47,7 @@ class UnitIndex:
         return np.concatenate(parts) if parts else np.empty(0, UNIT_TYPE)
 
     def unit(self, index: int) -> tuple[int, int, int] | None:
-        """(position, size, term) of one entry, None when its unit can be none."""
+        """(position, size, term) of one entry, None when its unit is not valid."""
         if index < 0:
             return None
         block = self._block(index // BLOCK_UNITS)
@@ -60,7 +60,7 @@ class UnitIndex:
         return position, size, term
 
     def first_from(self, position: int, low: int, high: int) -> int:
-        """The first of the entries low … high - 1 at `position` or behind it; `high` for none.
+        """The first of the entries low … high - 1 that begins at `position` or later, else `high`.
 
         Units that are recognisably wrong are skipped.
         """
@@ -78,7 +78,7 @@ class UnitIndex:
         return low
 
     def end_index(self, low: int, high: int) -> int:
-        """The last of the entries low … high - 1 that has a unit, when those that have come first; low - 1
+        """The last of the entries low … high - 1 that has a unit, if all with a unit come first; low - 1
         for none.
         """
         while low < high:
@@ -112,7 +112,7 @@ def queue_row(storage: Storage, folder: str) -> FileRow:
     """The files of one queue, in its folder."""
     names = storage.list(folder)
     row = file_row(folder, names)
-    # An only file has its full length; where it is the last of several, too.
+    # A single file has its full length, and so has the last of several.
     return row if len(row.starts) != 1 else file_row(folder, names, max(row.sizes[0], QUEUE_UNIT_BYTES))
 
 
@@ -134,7 +134,7 @@ def read_units(storage: Storage, row: FileRow, offset: int, count: int) -> npt.N
 
 
 def queue_folders(storage: Storage, root: str, topics_max: int) -> Iterator[tuple[str, int, str]]:
-    """(topic, queue id, folder) of the queues below a `consumequeue` folder, of so many topics at most."""
+    """(topic, queue id, folder) of the queues below a `consumequeue` folder, for at most `topics_max`."""
     topics = [name for name, size in sorted(storage.list(root).items()) if size == -1]
     for topic in topics[:topics_max]:
         for name, size in sorted(storage.list(f"{root}/{topic}").items()):
@@ -143,7 +143,7 @@ def queue_folders(storage: Storage, root: str, topics_max: int) -> Iterator[tupl
 
 
 class QueueHints:
-    """Where records of a plain log begin, by its longest consume queues."""
+    """Where records of a plain log begin, according to its longest consume queues."""
 
     def __init__(self, log: Log) -> None:
         self._storage = log.storage
@@ -158,7 +158,7 @@ class QueueHints:
         self._rows = [each for each in longest[:HINT_QUEUES_MAX] if each[2] > each[1]]
 
     def first_from(self, position: int) -> list[int]:
-        """Records at `position` or behind it, the nearest first, of each of the queues one."""
+        """Positions of records at `position` or later: one from each queue, the nearest first."""
         found = []
         for row, low, high in self._rows:
             end = high
@@ -172,7 +172,7 @@ class QueueHints:
         return sorted(found)
 
     def _extent(self, row: FileRow) -> tuple[FileRow, int, int]:
-        """The queue's first offset and the one behind its last: written units come first in its files."""
+        """The files, the queue's first and its end offset: written units come first in the files."""
         low = high = row.begin // QUEUE_UNIT_BYTES
         first, high = low, row.end // QUEUE_UNIT_BYTES
         while low < high:

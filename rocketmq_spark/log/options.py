@@ -35,7 +35,7 @@ KNOWN: Final = (
 class LogOptions:
     """What to read and how.
 
-    split_bytes: of log per task, about. broker_name: for the column brokerName, which no file holds.
+    split_bytes: log bytes per task, about. broker_name: for the column brokerName, which no file holds.
     """
 
     paths: tuple[str, ...]

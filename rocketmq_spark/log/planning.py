@@ -23,7 +23,7 @@ def plan_ranges(
 ) -> list[LogRange]:
     """The ranges of a log, in its order: none when nothing is committed.
 
-    Raises NoLogError when it is not known what is committed, or all of it is gone, OSError.
+    Raises NoLogError when the committed end is unknown, or all committed entries are gone; OSError.
     """
     if not log.data.starts:
         committed = log.checkpoint.committed_index if log.checkpoint is not None else UNKNOWN
@@ -94,7 +94,7 @@ def _plan_entries(log: Log, step: int, include_uncommitted: bool) -> list[LogRan
 
 
 def end_of_entry(log: Log, index: UnitIndex, number: int) -> int | None:
-    """Where an entry ends, when it or the unit before its own bears the index out."""
+    """Where an entry ends, if the entry or the unit before its own confirms the index; else None."""
     unit = index.unit(number)
     if unit is None:
         return None
@@ -140,7 +140,7 @@ def _plan_records(log: Log, step: int) -> list[LogRange]:
 
 
 def _ranges(points: list[Point], end_position: int, last_index: int) -> list[LogRange]:
-    """Ranges between points, of which those that do not ascend are left out."""
+    """Ranges between points; points that do not ascend are left out."""
     kept = points[:1]
     for position, index in points[1:]:
         before = kept[-1]
@@ -161,5 +161,5 @@ def _open(each: LogRange, synced_position: int) -> LogRange:
 
 
 def _units_end(log: Log) -> int:
-    """First index behind the last that the index files could hold."""
+    """First index after the last one that the index files can hold."""
     return log.index.end // UNIT_BYTES if log.index is not None else 0

@@ -36,7 +36,7 @@ from rocketmq_spark.schemas import check_columns
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """None: all. Bounds are inclusive."""
+    """What the filters of a query leave; None means all. Bounds are inclusive."""
 
     topics: frozenset[str] | None = None
     position_min: int | None = None
@@ -190,12 +190,12 @@ class RocketmqLogReader(DataSourceReader):
 
 
 class RocketmqLogPushdownReader(RocketmqLogReader):
-    """Leaves out what a query's filters leave out anyway: of a DataFrame that only one query is made of, as
+    """Leaves out rows that fail the query's filters. Only for a DataFrame that is used in one query, as
     `RocketmqPushdownReader` of the format `rocketmq`.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """All filters stay with Spark as well: what is left out here is only what surely fails them."""
+        """Spark applies all filters again: only rows that surely fail them are left out here."""
         self._wanted = Wanted.by(filters)
         return filters
 

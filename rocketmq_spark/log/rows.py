@@ -83,7 +83,7 @@ class Rows:
 
     @cached_property
     def is_system(self) -> Mask:
-        """Whether a record is none of a user's: of a system topic, or in no queue."""
+        """Whether a record is no user's message: it is of a system topic, or in no queue."""
         in_no_queue: Mask = (self.fields.sys_flag & IN_NO_QUEUE) != 0
         if not len(self):
             return in_no_queue
@@ -121,7 +121,7 @@ class Rows:
         return pa.array(np.ones(len(self), np.bool_), mask=has_none)
 
     def body_crc_ok(self) -> pa.Array:
-        """Whether the body has the CRC that its record holds; not of what is no whole record."""
+        """Whether the body has the CRC that its record holds; false for an incomplete record."""
         is_right = self.records.is_whole.copy()
         is_right[self.records.wrong_body_crcs(np.flatnonzero(is_right))] = False
         return pa.array(is_right)
@@ -207,7 +207,7 @@ def _timestamps(times_ms: Int64s) -> pa.Array:
 
 
 def _is_system_name(name: str) -> bool:
-    # Messages to be retried and dead letters are a user's own.
+    # Retry and dead-letter topics contain users' messages.
     return is_system_topic(name) and not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
@@ -254,8 +254,8 @@ def entry_damage(block: EntryBlock, number: int, error: str) -> Damage:
 
 
 def record_faults(rows: Rows, block: EntryBlock) -> dict[int, Damage]:
-    """By number in the block: entries whose record is not whole, or whose body has not its CRC where
-    nothing else vouches for it.
+    """By number in the block: entries whose record is incomplete, or whose body has a wrong CRC where
+    no other CRC protects it.
     """
     records = rows.records
     is_whole = records.is_whole

@@ -19,11 +19,11 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 DESCRIPTORS_MAX: Final = 64
-"""Open files kept by one `Storage`; then all are closed and opened again."""
+"""Maximum of open files of one `Storage`; at this number all are closed."""
 
 
 class GoneError(Exception):
-    """A file that was there when the read was planned is not any more, or ends before it did."""
+    """A file that existed when the read was planned is missing now, or shorter."""
 
 
 class Storage:
@@ -94,7 +94,7 @@ class Storage:
         path = self._named(path)
         try:
             if self.is_local:
-                # A small file is replaced as a whole: what a kept descriptor leads to may be the old one.
+                # A small file is replaced as a whole: an open descriptor may be of the old one.
                 fd = os.open(path, os.O_RDONLY)
                 try:
                     return _pread(fd, 0, size_bytes_max)
@@ -115,7 +115,7 @@ class Storage:
         return ("/" if own.startswith("/") else str(fs.root_marker)) + path.lstrip("/")
 
     def close(self) -> None:
-        """Close what was opened; reading opens it again."""
+        """Close all open files; a read opens them again."""
         while self._fds:
             os.close(self._fds.popitem()[1])
 
@@ -188,7 +188,7 @@ class FileRow:
     def read(self, storage: Storage, position: int, size_bytes: int) -> bytes:
         """Bytes of one file from `position` on, fewer where the file ends.
 
-        Raises GoneError when there is none or nothing of it there, OSError.
+        Raises GoneError when the file is missing or ends before `position`; OSError.
         """
         number = self.file_of(position)
         if number is None:
@@ -206,7 +206,7 @@ class FileRow:
 def file_row(folder: str, names: Mapping[str, int], file_bytes: int | None = None) -> FileRow:
     """The row that a folder's listing holds; other files in it do not count.
 
-    Without `file_bytes` the shortest step from one file to the next is taken for it, or an only file's size.
+    Without `file_bytes` it is the shortest distance between two files, or the size of a single one.
     """
     starts = sorted(
         int(name) for name in names if len(name) == NAME_DIGITS and name.isdecimal() and names[name] >= 0

@@ -44,9 +44,9 @@ from rocketmq_spark.records.fields import RecordColumns
 
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 SEARCH_BYTES: Final = 8 * 1024 * 1024
-"""Behind damage the next whole entry is searched in steps of this size."""
+"""After damage the next whole entry is searched in steps of this size."""
 SEARCH_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Then the search continues in the next file. Behind the log's end files are empty for a gigabyte."""
+"""After this size the search continues in the next file: the empty end of a file can be a gigabyte."""
 
 
 READS_AGAIN_MAX: Final = 3
@@ -118,7 +118,7 @@ class Walk(ABC):
     def _may_be_being_written(self, place: Place) -> bool:
         """Whether to read once more: a running broker may have been in the middle of writing.
 
-        It writes in order: if something behind this place was whole, what is read here now is whole, too.
+        It writes in order: if an entry after this place was whole, the bytes read here now are whole, too.
         """
         if not self.wanted.is_open or place.position < self.wanted.synced_position:
             return False
@@ -146,7 +146,7 @@ class Walk(ABC):
         return is_blank and place.position >= self.wanted.synced_position and self._later(place) is None
 
     def _over_damage(self, place: Place, status: Status, error: str) -> Iterator[Damage]:
-        """Yield the damage at `place`, then continue behind it."""
+        """Yield the damage at `place`, then continue after it."""
         behind = self._later(place)
         if behind is None:
             is_tail = self.wanted.is_open and place.position >= self.wanted.synced_position
@@ -164,7 +164,7 @@ class Walk(ABC):
         place.position, place.index, place.term = behind.position, behind.index, behind.term
 
     def _later(self, place: Place) -> Place | None:
-        """The next whole entry behind `place` in the range, or None."""
+        """The next whole entry after `place` in the range, or None."""
         found = self._by_size(place) or self._by_index(place)
         if found is not None:
             return found
@@ -259,7 +259,7 @@ def head_at(log: Log, position: int) -> EntryHead | None:
 
 
 def first_place(log: Log, start: int) -> tuple[int, EntryHead] | None:
-    """Position of the first entry of the data file at `start`, behind a leading blank if there is one."""
+    """Position of the first entry of the data file at `start`, after a leading blank if there is one."""
     try:
         blank_bytes = leading_blank(log.read(start, BLANK_BYTES).ljust(BLANK_BYTES, b"\0"))
     except GoneError:
@@ -301,7 +301,7 @@ class EntryWalk(Walk):
         place.term = int(block.terms[-1])
 
     def _by_size(self, place: Place) -> Place | None:
-        """Behind the entry at `place`, when its header is right and leads to another entry or a blank."""
+        """The place after the entry at `place`, if its header is right and an entry or a blank follows."""
         head = head_at(self.log, place.position)
         if head is None or place.index not in (UNKNOWN, head.index):
             return None
@@ -359,7 +359,7 @@ _INT32: Final = struct.Struct(">i")
 
 def parse_records(data: bytes, position: int, room: int) -> Parsed:
     """The whole records that data[0] begins with: it is at `position`, `room` bytes before its file's
-    end. What is checked is what `scan_records` checks of flushed records.
+    end. The checks are those of `scan_records` for flushed records.
     """
     starts = int64s(_walk_sizes(data))
     sizes = np.diff(np.append(starts, _end_of(data, starts)))
@@ -468,7 +468,7 @@ class RecordWalk(Walk):
         place.position += block.size_bytes
 
     def _by_size(self, place: Place) -> Place | None:
-        """Behind the record at `place`, when its size leads to another whole one."""
+        """The place after the record at `place`, if another whole record follows."""
         try:
             head = self.log.read(place.position, 8).ljust(8, b"\0")
         except GoneError:

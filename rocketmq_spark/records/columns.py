@@ -116,7 +116,7 @@ _MAP_TYPE = pa.map_(pa.string(), pa.string())
 @dataclass(frozen=True, slots=True)
 class Properties:
     """Every property of `count` messages. Row `row[i]` has the name `text[name_at[i]:name_end[i]]`, whose
-    value follows behind one byte and ends at `value_end[i]`. `row` does not fall.
+    value follows behind one byte and ends at `value_end[i]`. `row` never decreases.
     """
 
     count: int

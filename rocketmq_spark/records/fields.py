@@ -40,7 +40,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 RUN_MIN: Final = 64
-"""To check so many records with numpy costs about as much as to walk over half of them."""
+"""A numpy check of this many records costs about as much as a walk over half of them."""
 
 
 def _dtype_of(fields: Sequence[Field]) -> np.dtype[np.void]:
@@ -52,9 +52,9 @@ _BORN_HOST, _STORE_HOST = (
     for name in ("born_host", "store_host")
 )
 RECORD_HEAD: Final = _dtype_of(FIELDS[:_BORN_HOST])
-"""Up to the born host, whose length depends on sysFlag."""
+"""The fields before the born host, whose length depends on sysFlag."""
 _TAIL: Final = _dtype_of(FIELDS[_STORE_HOST + 1 :])
-"""From behind the store host to the body."""
+"""The fields after the store host, up to the body."""
 _TIME = np.dtype(">i8")
 _read_size = struct.Struct(">i").unpack_from
 
@@ -63,7 +63,7 @@ _read_size = struct.Struct(">i").unpack_from
 class Records:
     """The places of the fields of each record in `data`, and the values of those of a fixed length.
 
-    Positions are bytes in `data`; an `_end` is the position behind. `queue_offset` and `physical_offset` are
+    Positions are bytes in `data`, an `_end` that after the field. `queue_offset` and `physical_offset` are
     RocketMQ's; times are milliseconds.
     """
 
@@ -140,7 +140,7 @@ def find_records(data: bytes) -> Records:
 
 
 def bytes_at(raw: Bytes, positions: Ints, count: int) -> Bytes:
-    """A row of `count` bytes from each position; the positions must be inside."""
+    """A row of `count` bytes from each position; all bytes must be inside of `raw`."""
     if not len(positions):
         return np.empty((0, count), np.uint8)
     windows = np.lib.stride_tricks.sliding_window_view(raw, count)
@@ -179,7 +179,7 @@ def _run(data: bytes, at: int, size: int, count_max: int) -> int:
 
 
 def _walk(data: bytes, at: int, count_max: int) -> list[int]:
-    """Where so many records begin at most, and where the last of them ends."""
+    """Where records begin, at most `count_max`, and where the last of them ends."""
     starts = [at]
     note, read, end = starts.append, _read_size, len(data) - RECORD_BYTES_MIN
     while at <= end and len(starts) <= count_max:
@@ -238,9 +238,9 @@ class _Places:
 
 
 class RecordColumns:
-    """Records of `sizes` bytes that begin at data[starts]; those at data[start] of the log's `positions`.
+    """Records of `sizes` bytes that begin at data[starts]; `positions` are their places in the log.
 
-    Whatever the bytes are, nothing is read outside of `data`.
+    Nothing outside of `data` is read, even if the bytes are damaged.
     """
 
     def __init__(self, data: bytes, starts: Ints, sizes: Ints, positions: Ints) -> None:
@@ -301,7 +301,7 @@ class RecordColumns:
         return self.places.is_whole & stands_there
 
     def as_records(self) -> Records:
-        """The same for those who read whole records only."""
+        """The same for callers that read whole records only."""
         heads, places = self.heads, self.places
         return Records(
             data=self._raw,
@@ -322,7 +322,7 @@ class RecordColumns:
 
     @property
     def store_ms(self) -> Ints:
-        """STORETIMESTAMP."""
+        """Store times in milliseconds (STORETIMESTAMP)."""
         return self._number(self.places.store_ms, ">i8", self.places.is_whole)
 
     def wrong_body_crcs(self, numbers: Ints) -> list[int]:
@@ -351,7 +351,7 @@ class RecordColumns:
         return f"the record's own position is {record.physical_offset}"
 
     def _gather(self, at: Ints, width: int) -> npt.NDArray[np.uint8]:
-        # What begins too near the end is read from before: such a record is not whole anyway.
+        # A field too near the end is read from an earlier place: such a record is incomplete anyway.
         if len(self._raw) < width:
             return np.zeros(len(at) * width, np.uint8)
         within = np.clip(at, 0, len(self._raw) - width)

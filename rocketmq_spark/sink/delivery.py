@@ -87,7 +87,7 @@ class _Gathered:
 @dataclass(slots=True)
 class _Stream:
     """The rows that go to one topic at one broker: how many were sent, the digest of these, and the digest of
-    all there are.
+    all rows.
     """
 
     writer_id: str

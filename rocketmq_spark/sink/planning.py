@@ -24,7 +24,7 @@ from rocketmq_spark.sink.options import Delivery, SinkOptions
 from rocketmq_spark.sink.rows import Columns
 
 RUN: Final = 64
-"""So many successive rows without keys are sent to one queue, then the next queue follows."""
+"""This many successive rows without keys are sent to one queue, then the next queue follows."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class Placement:
 
     @property
     def suffix(self) -> str:
-        """What distinguishes a writer's sequences: of two topics, and of two lists of queues that spread rows
-        over brokers in two ways. A row that is sent to another broker when its task is tried again may then
-        come twice; with one sequence it could be dropped as another one's repeat.
+        """The part of a writer id that differs between topics, and between lists of queues that spread rows
+        over brokers differently. A row that a retried task sends to another broker may then be stored
+        twice; with one sequence it could be dropped as a repeat of another row.
         """
         brokers = {queue.broker_name for queue in self.queues}
         text = self.topic if len(brokers) == 1 else f"{self.topic} {' '.join(map(str, self.queues))}"
@@ -133,7 +133,7 @@ def make_plan(cluster: Cluster, options: SinkOptions, columns: Columns) -> SinkP
 
 
 def is_sequenced(cluster: Cluster, delivery: Delivery, broker_names: Iterable[str]) -> bool:
-    """Whether to write exactly once. Only a definite no of a broker is one.
+    """Whether to write exactly once. AUTO: not if a broker answers that it does not support this.
 
     Raises: DeliveryError for delivery=exactly-once at a broker without support; the errors of `runtime_info`.
     """

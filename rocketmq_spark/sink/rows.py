@@ -42,7 +42,7 @@ _KINDS: Final[Mapping[str, tuple[tuple[type[DataType], ...], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """`body`: the name of the column with it. `names`: all columns in the DataFrame's order."""
+    """`body`: the name of the body's column. `names`: all columns in the DataFrame's order."""
 
     body: str
     names: tuple[str, ...] = field(default=())
@@ -142,11 +142,11 @@ class RowReader:
         self._next_row = 0
 
     def unique_key(self, row: int) -> str:
-        """32 characters, as clients make them."""
+        """The row's UNIQ_KEY: 32 characters, as RocketMQ's clients make them."""
         return f"{self._key_prefix}{row:012X}"
 
     def read(self, batch: "RecordBatch") -> Iterator[OutRow]:
-        """Raises RowError."""
+        """The rows of the batch as messages. Raises RowError."""
         names, count = self._columns.names, batch.num_rows
         found = {name: _values(batch.column(at)) for at, name in enumerate(names)}
         nothing: Sequence[Any] = [None] * count

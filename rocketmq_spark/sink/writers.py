@@ -1,7 +1,7 @@
 """The writers that Spark calls: `write` in a task for each partition, `commit` and `abort` at the driver.
 
 When all rows of a batch are acknowledged, the driver asks each broker whether it holds exactly these rows of
-the batch, and reports writers that are done. Only this finds rows of an earlier try that no task of this one
+the batch, and reports finished writers. Only this finds rows of an earlier attempt that no task of this one
 has repeated, because there are fewer partitions now, or fewer rows in one.
 """
 
@@ -47,7 +47,7 @@ _Writers = dict[str, dict[int, tuple[int, bytes]]]
 
 
 def end_batch(plan: SinkPlan, commits: Sequence[SinkCommit], *, is_over: bool) -> None:
-    """After a batch, or with `is_over` after all that these writers write.
+    """Compare a finished batch with the brokers; with `is_over` they also free the writers.
 
     Raises:
         DeliveryError: a broker holds other rows of the batch. ClusterUnavailableError, RequestRefusedError.
@@ -71,7 +71,7 @@ def end_batch(plan: SinkPlan, commits: Sequence[SinkCommit], *, is_over: bool) -
 
 
 def by_broker(plan: SinkPlan, commits: Sequence[SinkCommit]) -> dict[str, _Writers]:
-    """What each broker must hold; nothing is an answer, too, of one that rows may go to."""
+    """The writers that each broker must hold; none at a broker that rows could go to and did not."""
     found: dict[str, _Writers] = {}
     if plan.placement is not None:
         writer_id = commits[0].place.writer_of(plan.placement)
@@ -105,7 +105,7 @@ def _check_at(cluster: Cluster, broker_name: str, end: BatchEnd) -> None:
 
 
 def _free_at(cluster: Cluster, broker_name: str, end: BatchEnd) -> None:
-    """A failure costs nothing but the broker's memory for the writers' numbers, until they are idle for long:
+    """Free the writers' numbers. After a failure the broker only keeps them in memory until they expire:
     all rows are stored.
     """
     body = end.body()

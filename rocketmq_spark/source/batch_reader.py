@@ -96,7 +96,7 @@ def constrain(filters: Iterable[Filter]) -> Constraints:
 
 
 def left_over(filters: Iterable[Filter]) -> list[Filter]:
-    """Those of the filters that a row may still fail which fits what `constrain` demands."""
+    """The filters that a row may still fail although it satisfies `constrain`."""
     return [item for item in filters if not _is_kept_wholly(item)]
 
 
@@ -195,7 +195,7 @@ class RocketmqReader(DataSourceReader):
         return read(self._task, partition)
 
     def _require_kept(self, start: Offsets, end: Offsets, found: Mapping[MessageQueue, QueueBounds]) -> None:
-        """Offsets that were given as numbers may lie outside of what the queues hold."""
+        """Check offsets that were given as numbers: they may be outside of the queues' bounds."""
         problems = []
         for queue, ends in found.items():
             outside = _outside(QueueRange(queue, start[queue], end[queue]), ends)

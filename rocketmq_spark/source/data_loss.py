@@ -164,7 +164,7 @@ class Removed:
     closed: frozenset[MessageQueue] = frozenset()
 
     def left_of(self, offsets: Mapping[MessageQueue, int]) -> Offsets:
-        """Without the removed ones."""
+        """The offsets without those of removed queues."""
         gone = self.deleted | self.closed
         return {queue: offset for queue, offset in offsets.items() if queue not in gone}
 
@@ -214,7 +214,7 @@ class RemovalDetector:
         _log.warning("%s failOnDataLoss is false, so the query %s", text, then)
 
     def _refused(self, suspects: frozenset[MessageQueue]) -> dict[MessageQueue, int | None]:
-        """Those that their leaders refuse for DENIED_S; where they end, None where the topic is not there."""
+        """The queues that leaders refuse for DENIED_S, with their end offsets; None for a deleted topic."""
         now_s = time.monotonic()
         if not suspects or (suspects <= self._asked and now_s < self._ask_again_s):
             return {}

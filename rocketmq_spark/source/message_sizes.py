@@ -10,15 +10,15 @@ from rocketmq_spark.records.fields import find_records
 SAMPLE_COUNT: Final = 32
 SAMPLE_BYTES: Final = 64 * 1024
 RANGES_MAX: Final = 1_000
-"""So many ranges are sampled for one limit: a stream of ten thousand queues must not read a gigabyte for it.
+"""Maximum of ranges sampled for one limit: ten thousand queues must not cost a gigabyte of samples.
 """
 AT_ONCE: Final = 16
-"""Memory bound: so many answers at a time, each with at least one message of any size."""
+"""Memory bound: answers at a time, each with at least one message of any size."""
 DEFAULT_BYTES: Final = 1024.0
 """Assumed for a queue of which no message can be sampled."""
 
 Measure: TypeAlias = Callable[[bytes], float]
-"""The mean size that counts, of records back to back."""
+"""Returns the mean size that counts, for records back to back."""
 
 
 def message_bytes(

@@ -6,7 +6,7 @@ Topic, then broker name and queue id, then the offset of the next message to rea
 earliest and -1 for the latest. In a checkpoint topics and queues are sorted, so that equal offsets are
 equal text; this form does not change.
 
-The offsets of a stream that began at a time, or at its queues' ends, have that time besides:
+The offsets of a stream that began at a time, or at its queues' ends, also contain that time:
 
     {"@start": {"storeTimestamp": 1769817600000}, "Orders": {"broker-a:0": 17}}
 

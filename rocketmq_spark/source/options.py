@@ -241,7 +241,7 @@ def _subscription(reader: OptionReader) -> Subscription:
 
 
 def _names(text: str | None) -> tuple[str, ...]:
-    """Names between commas, sorted."""
+    """Names separated by commas, sorted."""
     return tuple(sorted({name.strip() for name in (text or "").split(",") if name.strip()}))
 
 

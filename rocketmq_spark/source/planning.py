@@ -25,7 +25,7 @@ def ranges_between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue,
 
 
 def split(ranges: Sequence[QueueRange], parts_min: int) -> list[QueueRange]:
-    """Cut big ranges so that there are about `parts_min` of like size; never joins any.
+    """Cut big ranges so that there are about `parts_min` of similar size; never join ranges.
 
     As Spark's Kafka source does it: ranges that are no larger than a fair share stay whole, and the rest of
     the parts go to the larger ones by their size.
@@ -80,7 +80,7 @@ def limit_offsets(start: Offsets, end: Offsets, most: int) -> Offsets:
 
 
 def limit_weighted(start: Offsets, end: Offsets, weights: Mapping[MessageQueue, float], most: int) -> Offsets:
-    """The same with a bound on the sum of the messages' weights, each about `weights` of its queue."""
+    """As `limit_offsets`, but `most` bounds the sum of weights; `weights`: mean of a message, by queue."""
     ranges = ranges_between(start, end)
     total = sum(len(wanted) * weights[wanted.queue] for wanted in ranges)
     if total <= most:

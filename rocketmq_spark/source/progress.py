@@ -14,7 +14,7 @@ from rocketmq_spark.source.offsets import OffsetJson, from_json, to_json
 def lag_by_queue(progress: Any) -> OffsetJson:
     """How many messages of each queue wait, in the form of an offset: `{"Orders": {"broker-a:0": 12}}`.
 
-    progress: `query.lastProgress`, or what a listener was given. Sources of other formats are passed over.
+    progress: `query.lastProgress`, or the progress that a listener gets. Other formats are skipped.
     """
     lag: OffsetJson = {}
     for source in _field(progress, "sources"):

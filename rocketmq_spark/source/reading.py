@@ -46,7 +46,7 @@ from rocketmq_spark.source.rows import RowFormat
 def require_continuous(
     cluster: Cluster, wanted: QueueRange, offsets: Ints, group: str = DEFAULT_GROUP
 ) -> None:
-    """Every offset of the range is in `offsets`, in order, or no message has it.
+    """Check that `offsets` has every offset of the range, in order, or that no message has it.
 
     Raises:
         CorruptDataError: naming the queue and the offset that is missing, or not in its place.
@@ -103,7 +103,7 @@ class RangePartition(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class RangeTask:
-    """Everything a worker needs to know besides the part itself. Pickled."""
+    """Everything a worker needs besides the part itself. Spark pickles it."""
 
     connection: ConnectionOptions
     settings: ReadSettings
@@ -148,7 +148,7 @@ def range_task(options: SourceOptions, schema: StructType, tags: frozenset[str] 
 
 
 def tags_expression(tags: frozenset[str] | None) -> str:
-    """`TagA || TagB`; everything when a tag could not be written so, since rows are filtered here again."""
+    """`TagA || TagB`; `*` if a tag cannot be written so, since rows are filtered here again."""
     if tags is None or any(not tag or "||" in tag or tag != tag.strip() or tag == ALL_TAGS for tag in tags):
         return ALL_TAGS
     return " || ".join(sorted(tags))
@@ -165,7 +165,7 @@ class Gathered:
 
 
 def gathered(answers: Iterator[Pulled], bytes_min: int) -> Iterator[Gathered]:
-    """The same in groups of at least `bytes_min`, but for the last and those that a loss follows."""
+    """The answers in groups of at least `bytes_min`, except the last group and those before a loss."""
     held: list[Pulled] = []
     held_bytes = 0
     for answer in answers:
@@ -193,12 +193,12 @@ TASK_MESSAGES: Final = 5_000
 that is more. So only small parts share a task.
 """
 PART_MESSAGES: Final = 100
-"""The start of a part, a connection and a pull, costs about as much as so many messages."""
+"""The start of a part, a connection and a pull, costs about as much as this many messages."""
 MERGED_ROWS: Final = 1_000
 MERGED_BYTES: Final = 1 << 20
 """Successive small batches are joined to about this size. A larger one is passed on without a copy."""
 HELD_MAX: Final = 64
-"""Memory bound: at most so many batches are joined, since each holds the buffers of its part."""
+"""Memory bound: at most this many batches are joined, since each holds the buffers of its part."""
 
 
 class JoinedPartition(InputPartition):
@@ -210,8 +210,8 @@ class JoinedPartition(InputPartition):
 
 
 def group_lengths(sizes: Sequence[int], tasks_max: int | None, tasks_min: int = 0) -> list[int]:
-    """How many parts of these numbers of messages each task has, in their order: about as much work for each,
-    and each part a task of its own where there are no more than `tasks_max`. Pure.
+    """How many successive parts each task has. `sizes`: the parts' messages. All tasks have about equal work,
+    and one task for each part if there are no more than `tasks_max`. Pure.
 
     tasks_max: None to decide by the messages, not below `tasks_min`.
     """

@@ -50,7 +50,7 @@ COLUMNS: Final = {
 """In the order of their bits in the request to the compiled function."""
 _BITS: Final = {name: 1 << place for place, name in enumerate(COLUMNS)}
 _INFLATED: Final = 1 << len(COLUMNS)
-"""That compressed bodies are not ordinary."""
+"""Bit of the request: compressed bodies are not ordinary."""
 
 _record_columns = function("_log", "record_columns")
 
@@ -64,7 +64,7 @@ def compiled_columns(
     inflates: bool,
     memory: BufferPool,
 ) -> dict[str, pa.Array] | None:
-    """Those of the columns that records have, and queueOffset, of all records in the pieces, in their order.
+    """The columns of `names` that records have, and queueOffset, of all records in the pieces, in order.
 
     The arrays are in a block of `memory`. None when a record is not ordinary, or has an offset that is not
     from `start` to before `stop`.
@@ -115,10 +115,10 @@ def offsets_of(columns: dict[str, pa.Array]) -> Ints:
 
 
 INFLATED_BATCH_BYTES: Final = 8 << 20
-"""A batch ends where its inflated bodies exceed this: what is pulled small may become large."""
+"""A batch ends where its inflated bodies exceed this: a small compressed answer may become large."""
 _TIME_MS_MIN: Final = -62_135_596_800_000
 _TIME_MS_MAX: Final = 253_402_300_799_999
-"""The years 1 to 9999, which are all that a timestamp can hold; producers may send anything."""
+"""A timestamp can hold the years 1 to 9999 only; producers may send any number."""
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 

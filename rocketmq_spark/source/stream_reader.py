@@ -3,9 +3,9 @@
 Spark keeps one reader per query, in a Python process beside the driver. The reader determines the end offsets
 of each batch; tasks read the parts of a batch as those of a batch query.
 
-A queue that turns up while the query runs, of a new broker, a new topic that the pattern matches or a topic
-that was given more queues, first enters the offsets where it begins, and is read from the next batch on. So
-does one whose place is gone: retention deleted what comes next, or the topic was created again. So every
+A queue that is found while the query runs (new broker, new topic that the pattern matches, or a topic with
+more queues) is first added to the offsets with its first offset, and read from the next batch on. The same
+holds if retention deleted the stream's next messages, or the topic was created again. So every
 batch's start is in the checkpoint before it is read.
 """
 
@@ -103,7 +103,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._targets = self._known_ends().newest()
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802
-        """Where the batch that begins at `start` ends; before it only in a queue that is not what it was.
+        """End offsets of the batch that begins at `start`; lower only in truncated or recreated queues.
 
         Raises RocketmqSparkError.
         """
@@ -121,7 +121,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(found | places, start_ms)
 
     def _places(self, begins: Offsets, newest: Offsets, start_ms: int | None) -> Offsets:
-        """Where queues begin that are not read in this batch: the stream's place in them is new."""
+        """First offsets of queues that are not read in this batch: the stream's offset in them is new."""
         losses = self._loss_detector()
         back = losses.set_back(begins, newest, waits=self._targets is not None)
         passed = losses.overtaken(begins, newest)

@@ -114,7 +114,7 @@ def resolve(
     missing: what to do for a queue without a message at or after the time.
 
     Raises:
-        OptionError: it does not name the queues that are subscribed, or no message is that new.
+        OptionError: it does not name all subscribed queues, or no message is new enough.
     """
     if position.of_all is not None:
         return {queue: _end(position.of_all, ends) for queue, ends in found.items()}
@@ -238,8 +238,8 @@ class LatestOffsets:
         return listed
 
     def _of_unlisted(self, queues: Collection[MessageQueue]) -> Offsets:
-        """Their ends as far as a broker still has them: a name server learns its topics within half a minute
-        after its start. What stays unlisted is forgotten here, and keeps its place.
+        """End offsets of unlisted queues that brokers still have: a name server learns topics within 30 s
+        after its start. Queues that stay unlisted are removed here; the stream keeps their offsets.
         """
         found: Offsets = {}
         now_s = time.monotonic()
@@ -295,7 +295,7 @@ class LatestOffsets:
         Trigger.AvailableNow must not end without a queue that it has read before.
 
         Raises:
-            ClusterUnavailableError: naming the queues that did not.
+            ClusterUnavailableError: naming the queues that stay unavailable.
         """
         backoff = Backoff("queues of the checkpoint", self._cluster.deadline_s)
         found = dict(ends)

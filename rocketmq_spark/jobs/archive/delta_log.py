@@ -1,6 +1,6 @@
-"""An archive that is a Delta table, too: each batch of the manifest is one transaction of the table.
+"""An archive that is also a Delta table: each batch of the manifest is one transaction of the table.
 
-The files are the archive's own Parquet files; only `_delta_log` comes to them. It is written by delta-rs (the
+The files are the archive's own Parquet files; only `_delta_log` is added. It is written by delta-rs (the
 package `deltalake`), which needs no JVM and suits every version of Spark; delta-spark reads the result.
 """
 
@@ -30,7 +30,7 @@ class DeltaLog:
     """The transaction log of one archive."""
 
     def __init__(self, store: ArchiveStore) -> None:
-        """Raises: SetupError when the package is missing, ArchiveError when the archive was plain before."""
+        """Raises: SetupError when the package is missing, ArchiveError when the archive is plain Parquet."""
         if find_spec("deltalake") is None:
             raise SetupError("the format delta needs the package deltalake: pip install 'ledgermq[delta]'")
         self._store = store
@@ -41,7 +41,7 @@ class DeltaLog:
             )
 
     def commit(self, batch: Batch) -> None:
-        """Add the batch's files to the table, once however often it is called."""
+        """Add the batch's files to the table. A repeated call adds nothing."""
         from deltalake import CommitProperties, DeltaTable, Transaction
         from deltalake.transaction import AddAction, create_table_with_add_actions
 

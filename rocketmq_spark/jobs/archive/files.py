@@ -157,7 +157,7 @@ class Digest:
         return hashlib.sha256(parts).hexdigest()[: 2 * _DIGEST_BYTES]
 
     def _feed(self, name: str, column: pa.Array) -> None:
-        """Values go to one part; how long each is, and which are null, to another."""
+        """Hash the values in one part, and their lengths and nulls in another."""
         if pa.types.is_map(column.type):
             self._part(f"{name} lengths").update(_map_lengths(column))
             column = column.drop_null() if column.null_count else column
@@ -194,7 +194,7 @@ def _lengths(values: pa.Array) -> bytes:
 
 
 def _bytes_of(column: pa.Array) -> bytes | memoryview:
-    """All values behind each other, without a copy where no null hides bytes."""
+    """All values back to back; without a copy unless nulls hide bytes."""
     if column.null_count:
         column = column.drop_null()
     _, offsets, data = column.buffers()
@@ -214,7 +214,7 @@ def _codes(column: pa.Array) -> Any:
 
 BATCH_ROWS_MAX: Final = 4096
 BATCH_BYTES: Final = 16 * 1024 * 1024
-"""About so much is in memory at a time, one row at least."""
+"""Approximate bytes in memory at a time; at least one row."""
 
 
 def batches_of(
@@ -229,16 +229,16 @@ def batches_of(
 
 
 def batch_rows(rows: int, total_bytes: int) -> int:
-    """How many rows of a group that has so many, of so many bytes, are read at a time."""
+    """How many rows to read at a time from a row group of `rows` rows and `total_bytes` bytes."""
     if rows == 0 or total_bytes == 0:
         return BATCH_ROWS_MAX
     return max(1, min(BATCH_ROWS_MAX, BATCH_BYTES * rows // total_bytes))
 
 
 ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
-"""A row group is written when so many bytes of rows are collected: the memory that an open file needs."""
+"""A row group is written when this many bytes of rows are collected: the memory that an open file needs."""
 OPEN_FILES_MAX: Final = 4
-"""A task that reads more hours than that at once closes the file it has not written to for the longest."""
+"""A task with rows of more hours at a time closes the file that was not written for the longest time."""
 RESULT_SCHEMA: Final = "line string"
 _DICTIONARY_COLUMNS: Final = ["brokerName", "tags", "bornHost"]
 _STATISTICS_COLUMNS: Final = ["queueId", "queueOffset", "keys", "tags", "bornTimestamp", "storeTimestamp"]
@@ -248,7 +248,7 @@ Batches = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
-    """What a task has to know. `token` keeps the files of one run of the job from another's."""
+    """What a task needs. `token` keeps the file names of two runs of the job different."""
 
     path: str
     token: str
@@ -286,7 +286,7 @@ class PartitionWriter:
         self._count = 0
 
     def write(self, batches: Batches) -> Iterator[DataFile]:
-        """Every file once it is whole."""
+        """Yield every file when it is complete."""
         try:
             for batch in batches:
                 for part in file_slices(batch):
@@ -299,7 +299,7 @@ class PartitionWriter:
 
     def _make_room(self, folder: str) -> list[DataFile]:
         if folder in self._open:
-            self._open[folder] = self._open.pop(folder)  # the last one is the one last written to
+            self._open[folder] = self._open.pop(folder)  # ordered by the last write
             return []
         if len(self._open) < OPEN_FILES_MAX:
             return []
@@ -316,7 +316,7 @@ class PartitionWriter:
 
 
 class _OpenFile:
-    """One Parquet file while rows come in."""
+    """One Parquet file that is being written."""
 
     def __init__(self, store: ArchiveStore, staged: str, folder: str) -> None:
         self._staged = staged
@@ -349,7 +349,7 @@ class _OpenFile:
             self._write_group()
 
     def finish(self) -> DataFile:
-        """Close the file; its bytes are on the disk of a local archive."""
+        """Close the file; in a local archive its bytes are then synced to the disk."""
         self._end_run()
         self._write_group()
         self._writer.close()
@@ -359,7 +359,7 @@ class _OpenFile:
         return DataFile(self._name, file_bytes, self._rows, tuple(self._runs), staged=self._staged)
 
     def abandon(self) -> None:
-        """The task failed: what is left of the file is dropped with the whole staging folder."""
+        """The task failed: its partial file is removed later with the whole staging folder."""
         self._gathered = []
         self._writer.close()
         self._out.close()

@@ -54,10 +54,10 @@ short on a busy machine.
 def run_query(
     writer: DataStreamWriter, every_s: float | None, problem: Callable[[], Exception | None]
 ) -> None:
-    """Start the query and wait for its end: with what there is now, or a batch each `every_s` until Ctrl-C.
+    """Start the query and wait for its end: after all present messages, or a batch each `every_s` to Ctrl-C.
 
-    `problem` is what the query's own Python function failed with, if it did: it is raised in place of Spark's
-    account of it. When interrupted, the batch under way is given up; Spark repeats it the next time.
+    `problem` returns the exception of the query's own Python function, or None: it is raised, not Spark's
+    own. On an interrupt the current batch is cancelled; Spark repeats it at the next start.
     """
     if every_s is None:
         writer = writer.trigger(availableNow=True)
@@ -96,7 +96,7 @@ logger = logging.getLogger(__name__)
 
 
 def continued(source: Mapping[str, str], ends: Mapping[QueueName, int]) -> dict[str, str]:
-    """The options with startingOffsets for every subscribed queue: where the archive ends, or as asked for.
+    """The options with startingOffsets for every subscribed queue: the archive's end, else as requested.
 
     Raises: OptionError, ClusterUnavailableError, TopicNotFoundError; DataLossError when queues were removed.
     """
@@ -115,8 +115,8 @@ def continued(source: Mapping[str, str], ends: Mapping[QueueName, int]) -> dict[
 def _queues_with(
     cluster: Cluster, subscription: Subscription, ends: Mapping[QueueName, int], removals: RemovalDetector
 ) -> list[MessageQueue]:
-    """The subscribed queues, once those that the archive knows are among them, or do not come: one that joins
-    the query later begins at its beginning, which the archive has. Queues that were removed do not come.
+    """The subscribed queues. Waits for those of the archive until the retry deadline, because one that joins
+    the query later is read from its first message, which the archive has. Does not wait for removed queues.
     """
     wanted = {MessageQueue(*name): ends[name] for name in ends if _is_subscribed(name, subscription)}
     backoff = Backoff("waiting for the queues of the archive", cluster.deadline_s)
@@ -170,10 +170,10 @@ _LEAST_EVERY_S: Final = 1.0
 class ArchiveOptions:
     """What to archive, and where to.
 
-    Either `topics` or a `pattern` (a regular expression). `every_s` None ends with what there is now; else
+    Either `topics` or a `pattern` (a regular expression). `every_s` None: one run over all messages; else
     batches follow each other at least so far apart, until the job is interrupted. `starting` is the source's
     startingOffsets, for queues that the archive does not know. `source_options` go to the source as they are.
-    `checkpoint` is in the archive unless it is given.
+    `checkpoint`: a folder in the archive by default.
     """
 
     namesrv: str
@@ -204,7 +204,7 @@ class ArchiveResult:
 def run_archive(
     spark: SparkSession, options: ArchiveOptions, progress: Progress | None = None
 ) -> ArchiveResult:
-    """Archive until everything there is now is kept, or until interrupted.
+    """Archive all present messages, or with `every_s` until interrupted.
 
     Raises: JobError and the source's errors, each with a sentence.
     """
@@ -221,7 +221,7 @@ def run_archive(
 
 
 def check(options: ArchiveOptions) -> None:
-    """Raises: JobError naming what contradicts itself."""
+    """Raises: JobError naming the options that contradict each other."""
     if bool(options.topics) == (options.pattern is not None):
         raise JobError("an archive needs topics or a pattern of topics, and not both.")
     if options.format not in FORMATS:

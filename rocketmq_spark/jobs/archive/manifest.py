@@ -1,4 +1,4 @@
-"""The manifest of an archive: which range of which queue is in which file, and what must not be among them.
+"""The manifest of an archive: which range of which queue is in which file, and checks of these ranges.
 
 A *run* is an unbroken range of offsets of one queue in one file, in order. A batch is written as JSON lines:
 its head, then a line for each file with its runs. Everything here is pure.
@@ -29,7 +29,7 @@ class QueueName(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Offsets from `start` up to `end`, which is not among them."""
+    """Offsets from `start` to before `end`."""
 
     start: int
     end: int
@@ -108,7 +108,7 @@ class Batch:
 
 
 def format_file(file: DataFile) -> bytes:
-    """One line, without its end."""
+    """One line, without a line break."""
     fields = asdict(file)
     if not file.staged:
         del fields["staged"]
@@ -121,7 +121,7 @@ def parse_file(line: bytes | str) -> DataFile:
 
 
 def format_batch(batch: Batch) -> bytes:
-    """The text of a manifest file: each line ended."""
+    """The text of a manifest file; each line ends with a line break."""
     head = batch.head
     first = {
         "manifest": MANIFEST_VERSION,
@@ -137,7 +137,7 @@ def format_batch(batch: Batch) -> bytes:
 
 
 def parse_batches(data: bytes) -> list[Batch]:
-    """The batches of one manifest file, one or several behind each other.
+    """The batches of one manifest file, in order.
 
     Raises: ManifestError for anything that `format_batch` does not write, a cut line included.
     """
@@ -190,21 +190,21 @@ def runs_of(files: Iterable[DataFile]) -> dict[QueueName, list[Run]]:
 
 
 def spans_after(spans: Mapping[QueueName, Span], files: Iterable[DataFile]) -> dict[QueueName, Span]:
-    """What each queue spans once these files are in the archive."""
+    """The span of each queue after these files are added."""
     found = dict(spans)
     add_spans(found, files)
     return found
 
 
 def add_spans(spans: dict[QueueName, Span], files: Iterable[DataFile]) -> None:
-    """The same in place."""
+    """As `spans_after`, but changes `spans`."""
     for queue, runs in runs_of(files).items():
         start, end = spans.get(queue, (runs[0].first_offset, 0))
         spans[queue] = Span(start, max(end, runs[-1].last_offset + 1))
 
 
 def breaks(files: Iterable[DataFile], ends: Mapping[QueueName, int]) -> list[str]:
-    """A sentence for each gap and overlap of these files, and between them and what ended at `ends`."""
+    """A sentence for each gap and overlap of these files, and between them and the earlier `ends`."""
     found = []
     for queue, runs in sorted(runs_of(files).items()):
         end = ends.get(queue)
@@ -219,7 +219,7 @@ def breaks(files: Iterable[DataFile], ends: Mapping[QueueName, int]) -> list[str
 
 
 class ManifestCheck:
-    """A whole manifest, batch after batch by number: what it remembers are the ends of queues and queries,
+    """Checks a whole manifest, batch after batch by number. It keeps only the ends of queues and queries,
     so that any number of batches can be checked.
     """
 
@@ -229,7 +229,7 @@ class ManifestCheck:
         self._ends: dict[QueueName, int] = {}
         self._next = 0
         self._queries: dict[str, int] = {}
-        """The last batch of each."""
+        """The last batch of each query."""
 
     def problems(self, batch: Batch) -> list[str]:
         """A sentence for everything that is wrong with the next batch."""

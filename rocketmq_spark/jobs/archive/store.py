@@ -2,8 +2,8 @@
 
     PATH/topic=T/date=2026-01-31/hour=05/00000012-3f2a9c01-00003-0.parquet   rows
     PATH/_manifest/00000012.jsonl                                            what batch 12 added
-    PATH/_manifest/00000000-00000999.jsonl                                   a thousand of these, folded
-    PATH/_staging/…                                                          files of a batch under way
+    PATH/_manifest/00000000-00000999.jsonl                                   a thousand of these, merged
+    PATH/_staging/…                                                          files of the current batch
     PATH/_checkpoint/…                                                       Spark's
 
 Tasks write into _staging. Then the driver writes what the batch is going to add as _manifest/_pending.jsonl,
@@ -42,7 +42,7 @@ class ArchiveStore:
     """One archive, on this machine or wherever fsspec reaches. Only one process at a time may write to it."""
 
     def __init__(self, path: str) -> None:
-        """Raises: ArchiveError when fsspec knows no such place."""
+        """Raises: ArchiveError when fsspec cannot use the path."""
         try:
             self._fs, root = fsspec.core.url_to_fs(path)
         except (ImportError, ValueError) as error:
@@ -51,14 +51,14 @@ class ArchiveStore:
         self.root = str(root).rstrip("/")
         self.is_local = is_local(self._fs)
         self.token = secrets.token_hex(4)
-        """In the name of every file that this run writes: no other run's file is ever replaced."""
+        """Part of the name of every file that this run writes: it never replaces a file of another run."""
 
     def has_checkpoint(self) -> bool:
-        """Whether Spark's notes of an earlier run are in the archive."""
+        """Whether the archive contains the checkpoint of an earlier run."""
         return bool(self._fs.exists(self.full(f"{CHECKPOINT}/metadata")))
 
     def is_delta(self) -> bool:
-        """Whether the archive is a Delta table, too."""
+        """Whether the archive is also a Delta table."""
         return bool(self._fs.exists(self.full("_delta_log")))
 
     def full(self, name: str) -> str:
@@ -66,7 +66,7 @@ class ArchiveStore:
         return f"{self.root}/{name}"
 
     def url(self, name: str) -> str:
-        """The same for Spark."""
+        """A name of the archive as a URL for Spark."""
         return str(self._fs.unstrip_protocol(self.full(name)))
 
     def staged_name(self, sequence: int, task: int, attempt: int, number: int) -> str:
@@ -88,10 +88,10 @@ class ArchiveStore:
 
     @contextmanager
     def writing(self, is_committed: Callable[[Batch], bool] = lambda _: False) -> Iterator[None]:
-        """Keeps other writers off, as far as the file system can, and tidies up after an interrupted run.
+        """Lock out other writers, as far as the file system can, and clean up after an interrupted run.
 
-        `is_committed` says of a batch that was prepared whether something else regards it as committed: then
-        it is committed, else removed.
+        `is_committed`: whether another log (Delta's) has committed the prepared batch. If so,
+        the batch is committed here too, else removed.
 
         Raises: ArchiveError when another process of this machine is writing.
         """
@@ -142,7 +142,7 @@ class ArchiveStore:
     def prepare(self, batch: Batch) -> None:
         """Write the pending note of the batch, then move its files into place.
 
-        Raises: ArchiveError when a file is not as its task has left it.
+        Raises: ArchiveError when a file differs from what its task wrote.
         """
         for file in batch.files:
             size = self._fs.size(self.full(file.staged))
@@ -163,13 +163,13 @@ class ArchiveStore:
         self._sync_folders(folders)
 
     def commit(self, sequence: int) -> None:
-        """The prepared batch is in the archive once this has returned."""
+        """Commit the prepared batch: it is in the archive when this returns."""
         self._rename(_PENDING, f"{_MANIFEST}/{sequence:08d}.jsonl")
         if (sequence + 1) % BATCHES_FOLDED == 0:
             self._fold(sequence + 1 - BATCHES_FOLDED, sequence)
 
     def pending(self) -> Batch | None:
-        """What was prepared and not committed. A pending file that is itself cut has moved nothing."""
+        """The batch that was prepared and not committed. If its note is incomplete, no file was moved yet."""
         if not self._fs.exists(self.full(_PENDING)):
             return None
         try:
@@ -212,7 +212,7 @@ class ArchiveStore:
             self._fs.rm(self.full(name))
 
     def _manifest_names(self) -> list[str]:
-        """The manifest files in order, without singles that a folded one holds."""
+        """The manifest files in order, without single ones that were merged into another."""
         self._fs.invalidate_cache()
         if not self._fs.exists(self.full(_MANIFEST)):
             return []
@@ -261,7 +261,7 @@ def sync(file: Any, is_local: bool) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Has a local folder's names on the disk."""
+    """Sync the names in a local folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROBLEMS_MAX: Final = 1000
-"""More are counted and not kept."""
+"""Further problems are counted but not kept."""
 FILES_A_STEP: Final = 256
 """Files that are checked between two reports of progress."""
 _FIRST_OFFSETS: Final = 5
@@ -27,7 +27,7 @@ _FIRST_OFFSETS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """What was found. `problem_count` may be more than there are `problems`."""
+    """What was found. `problem_count` may be more than the number of `problems`."""
 
     batches: int
     files: int
@@ -76,7 +76,7 @@ def run_verify(spark: SparkSession, path: str, progress: Progress | None = None)
 
 
 class _Problems:
-    """As many as are kept, and how many there are."""
+    """The first PROBLEMS_MAX problems, and the number of all."""
 
     def __init__(self) -> None:
         self.kept: list[str] = []

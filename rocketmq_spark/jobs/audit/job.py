@@ -34,7 +34,7 @@ def find_replicas(
 ) -> list[Replica]:
     """One replica for each log that the stores' paths and patterns name.
 
-    Raises OptionError when one cannot be found or read, or they are not of one kind.
+    Raises OptionError when a log cannot be found or read, or the formats differ.
     """
     try:
         logs = [log for store in stores for log in find_logs(store, log_format, storage_options)]
@@ -82,7 +82,7 @@ def _replica(name: str, log: Log) -> Replica:
 
 
 def _plain_end(log: Log) -> int:
-    """Where a plain log ends: what its checkpoint knows to be flushed, else the last whole record's end."""
+    """Where a plain log ends: its checkpoint's flushed position, else the end of the last whole record."""
     if log.flushed_position > log.data.begin:
         return log.flushed_position
     end = log.data.begin
@@ -97,8 +97,8 @@ def _plain_end(log: Log) -> int:
 def plan_audit(replicas: Sequence[Replica], range_bytes: int) -> list[LogRange]:
     """Ranges over everything that any replica has to hold, divided where its entries begin.
 
-    The replica that holds most divides the log, since all have it laid out alike; what only others hold
-    before its begin is divided by these.
+    The replica that holds most determines the ranges, since all have the same layout; what only others hold
+    before its begin is divided by their files.
     """
     planned = {replica.name: _closed(replica, range_bytes) for replica in replicas}
     order = sorted(replicas, key=lambda each: (-each.end_position, each.begin_position))
@@ -138,10 +138,10 @@ if TYPE_CHECKING:
 RANGE_BYTES: Final = 16 * 1024 * 1024
 POLL_S: Final = 0.2
 TASKS_A_CORE: Final = 8
-"""More tasks than cores: ranges of different cost even out, and the progress is seen."""
+"""More tasks than cores: ranges of different cost even out, and progress is visible."""
 CHECKS_MAX: Final = 3
 POLL_INTERVAL_S: Final = 1.0
-"""A running broker's queues are checked so often, with such a pause, before a hole in them is reported."""
+"""Number of checks of a running broker's queues, and the pause between them, before a hole is reported."""
 _GROUP: Final = "ledgermq-audit"
 
 
@@ -151,7 +151,7 @@ class AuditOptions:
 
     stores: paths or patterns of the replicas' stores, as the format `rocketmq-log` accepts them. names: of
     the replicas in the report, in the same order; made from the paths when empty. range_bytes: of log per
-    hash, about. check_queues: hold the consume queues against the log, too. sign_key: for the report's HMAC.
+    hash, about. check_queues: compare the consume queues with the log, too. sign_key: for the report's HMAC.
     """
 
     stores: tuple[str, ...]
@@ -199,7 +199,7 @@ def run_audit(spark: SparkSession, options: AuditOptions, progress: Progress | N
 def _recheck(
     spark: SparkSession, results: list[RangeResult], replicas: Sequence[Replica], progress: Progress
 ) -> None:
-    """Put the newest finding in the place of one that a queue's being written may explain."""
+    """Check ranges again whose missing queue units may just not be written yet."""
     for _ in range(CHECKS_MAX - 1):
         places = unsettled_ranges(results)
         if not places:

@@ -26,7 +26,7 @@ class Judgement:
 
     @property
     def first_divergence(self) -> Problem | None:
-        """Of the places where replicas hold other bytes, the first in the log."""
+        """The first problem in the log where the replicas' bytes differ; None without one."""
         kinds = ("divergence", "corrupt", "missing")
         found = [each for each in self.problems if each.kind in kinds]
         return min(found, key=lambda each: (each.position, kinds.index(each.kind)), default=None)
@@ -38,7 +38,7 @@ class Judgement:
 
 
 def judge(replicas: Sequence[Replica], results: Sequence[RangeResult]) -> Judgement:
-    """Put the ranges, which are in the log's order, together."""
+    """Combine the results of all ranges, which are in the log's order."""
     found = Judgement()
     for result in results:
         for problem in result.problems:
@@ -89,10 +89,10 @@ def _judge_offsets(found: Judgement, key: QueueKey, runs: Sequence[QueueRun]) ->
 
 
 def unsettled_ranges(results: Sequence[RangeResult]) -> list[int]:
-    """The places in `results` of ranges in which a queue lacked units while it went on in others.
+    """The indexes in `results` of ranges in which a queue lacks units although it has later ones.
 
-    A running broker writes its queues behind the log, and the ranges are not read at the same moment: whether
-    only a second check of these ranges shows whether that is a hole.
+    A running broker writes its queues after the log, and the ranges are not read at the same moment:
+    only a second check of these ranges shows whether the units are really missing.
     """
     by_queue = _by_queue(units for result in results for units in result.queue_units)
     holes = {queue for queue, parts in by_queue.items() if _has_hole(parts)}
@@ -121,7 +121,7 @@ def _has_hole(parts: Sequence[QueueUnits]) -> bool:
 
 
 def _judge_units(found: Judgement, units: Iterable[QueueUnits]) -> None:
-    """Units that are not written yet are no fault at a queue's end: a start writes them from the log."""
+    """Missing units at a queue's end are no fault: the broker writes them from the log when it starts."""
     for (name, (topic, queue_id)), parts in sorted(_by_queue(units).items()):
         first_absent = _first_absent(parts)
         last_present = max(each.last_present for each in parts)

@@ -9,12 +9,12 @@ from rocketmq_spark.log.entries import LogRange
 QueueKey = tuple[str, int]
 """(topic, queue id)."""
 PROBLEMS_KEPT_MAX: Final = 100
-"""Of one range; all are counted."""
+"""Maximum kept of one range; all are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One store under audit: `begin` … `end_position` is what it has to hold."""
+    """One store under audit: it must hold `begin` … `end_position`."""
 
     name: str
     log: Log
@@ -22,10 +22,10 @@ class Replica:
     begin_index: int
     end_position: int
     last_index: int
-    """The committed entry; UNKNOWN in a plain log."""
+    """Index of the last committed entry; UNKNOWN in a plain log."""
 
     def part_of(self, cell: LogRange) -> LogRange | None:
-        """What of a range the replica has to hold; None for nothing."""
+        """The part of a range that the replica must hold, or None."""
         first = max(cell.first_position, self.begin_position)
         end = min(cell.end_position, self.end_position)
         if first >= end:
@@ -37,7 +37,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is not as it should be. `field` names the part of the entry, where one can be named.
+    """A fault that the audit found. `field` names the field of the entry, where one can be named.
 
     kind: divergence, corrupt, missing, index, blank, term, offset, queue.
     """
@@ -73,7 +73,7 @@ class QueueUnits:
     """Offset of the first unit that is not written; UNKNOWN when all are."""
     last_present: int
     superseded: int
-    """Units of a later message: the topic was deleted and created again."""
+    """Units that point to a later message: the topic was deleted and created again."""
 
 
 @dataclass(slots=True)

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from rocketmq_spark.jobs.pages import figure_html, render
 
 ROWS_MAX: Final = 1000
-"""Of a table; the JSON has all."""
+"""Rows of a table on the page; the JSON has all."""
 COLUMNS_MAX: Final = 400
-"""Of the map of ranges; more are drawn together, the worst of them shown."""
+"""Columns of the map of ranges; if there are more ranges, a column shows the worst of several."""
 _STATES: Final = ("absent", "partial", "same", "different")
 _COLOURS: Final = ("#e4e7eb", "#a8d5ba", "#3c9d67", "#c8342b")
 
@@ -68,7 +68,7 @@ def _replicas(replicas: Rows) -> dict[str, object]:
 
 
 def _range_map(content: Mapping[str, Any]) -> Markup:
-    """Replicas down, the log across: where they are the same."""
+    """A map of equal ranges: a row for each replica, the log from left to right."""
     names = [each["name"] for each in content["replicas"]]
     ranges = content["ranges"]
     step = -(-len(ranges) // COLUMNS_MAX)

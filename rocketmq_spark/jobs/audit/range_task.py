@@ -47,7 +47,7 @@ class Extent:
 
     @property
     def end(self) -> int:
-        """First position behind."""
+        """The first position after the block."""
         return self.position + int(self.starts[-1] + self.sizes[-1])
 
     def entry_at(self, position: int) -> tuple[int, int, int]:
@@ -69,7 +69,7 @@ class QueueUnitsWanted:
 
 @dataclass(slots=True)
 class Content:
-    """The sum of a walk over one range of one replica."""
+    """What a walk over one range of one replica found."""
 
     wanted: LogRange
     damages: list[Damage] = field(default_factory=list)
@@ -115,7 +115,7 @@ OnBlock = Callable[[EntryBlock], None]
 def examine(
     log: Log, wanted: LogRange, on_block: OnBlock | None = None, wants_units: bool = False
 ) -> Content:
-    """Walk a range; `on_block` sees each block while its bytes are there. Raises OSError."""
+    """Walk a range; `on_block` gets each block while its bytes are in memory. Raises OSError."""
     content = Content(wanted)
     digest = hashlib.sha256()
     for found in walk_of(log, wanted):
@@ -141,7 +141,7 @@ def _read_records(content: Content, block: EntryBlock, wants_units: bool) -> Non
     records = rows.records
     is_whole = records.is_whole.copy()
     wrong = np.flatnonzero(~is_whole).tolist()
-    if block.record_at == HEADER_BYTES:  # a plain log's have been checked by the walk
+    if block.record_at == HEADER_BYTES:  # in a plain log the walk has checked them
         wrong += records.wrong_body_crcs(np.flatnonzero(is_whole))
     if wrong:
         content.damages += [entry_damage(block, at, records.fault_of(at)) for at in sorted(wrong)]
@@ -201,14 +201,14 @@ def join_runs(runs: list[QueueRun], run: QueueRun) -> None:
 
 
 LATER_CHECKED_MAX: Final = 64
-"""So many units of a run that lead to later messages are followed; the others are supposed to be like them.
+"""Of the units of a run that point to later messages only this many are checked, the others taken as equal.
 """
 
 
 def check_queues(
     replica: Replica, wanted: Sequence[QueueUnitsWanted], begin: int, end: int
 ) -> Iterator[Problem | QueueUnits]:
-    """The first wrong unit of each run, and how many are there; of messages from position `begin` to
+    """The first wrong unit of each run, and how many are present; for messages from position `begin` to
     before `end`.
     """
     root, storage = replica.log.queues, replica.log.storage
@@ -256,7 +256,7 @@ def check_queues(
 
 
 def _stands_for(log: Log, position: int, size: int, key: QueueKey, offset: int) -> bool:
-    """Whether a message of that queue and offset is there."""
+    """Whether `position` holds a message of that queue and offset."""
     try:
         record = decode_record(log.read(position, size))
     except (GoneError, CorruptRecordError):
@@ -305,7 +305,7 @@ _UNIT_FIELDS: Final = ("magic", "position", "size", "index", "term")
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one replica has to hold of the range."""
+    """The part of the range that one replica must hold."""
 
     replica: Replica
     wanted: LogRange
@@ -316,7 +316,7 @@ class _Part:
 
 
 def audit_range(cell: LogRange, replicas: Sequence[Replica], wants_queues: bool) -> RangeResult:
-    """Hold all replicas of a range against each other. Raises OSError."""
+    """Compare all replicas of a range. Raises OSError."""
     try:
         return _RangeAudit(cell, replicas, wants_queues).result()
     finally:
@@ -377,7 +377,7 @@ class _RangeAudit:
         self._contents[name] = examine(part.replica.log, part.wanted, None, self._wants_queues)
 
     def _best(self, lead: str, same: Sequence[str]) -> str:
-        """The replica whose bytes most of those that hold the whole range have; an undamaged one if any."""
+        """The replica whose bytes most replicas with the whole range have; an undamaged one if possible."""
         whole = self._parts[lead].span
         votes = Counter(
             content.sha256 for name, content in self._contents.items() if self._parts[name].span == whole
@@ -392,7 +392,7 @@ class _RangeAudit:
         return max(self._contents, key=rank)
 
     def _judge(self, name: str, own: Content, best: str, is_same_as_lead: bool) -> None:
-        """Compare a replica with the best one, and check what is beside the entries."""
+        """Compare a replica with the best one, and check its index, blanks and consume queues."""
         part, content = self._parts[name], self._contents[best]
         for damage in own.damages if name in self._contents else ():
             self._found.add(_damage_problem(name, damage))
@@ -430,13 +430,13 @@ class _RangeAudit:
 
 
 def _holds(part: _Part, block: EntryBlock) -> bool:
-    """Whether the replica has the bytes of a block, as far as it has to hold them."""
+    """Whether the replica has the bytes of a block, as far as it must hold them."""
     begin = max(block.position, part.wanted.first_position)
     end = min(block.position + block.size_bytes, part.wanted.end_position)
     if begin >= end:
         return True
     found = read_whole(part.replica.log, begin, end - begin)
-    # The quickest way to hold bytes against a part of others: neither is copied.
+    # The fastest way to compare bytes with a part of others: neither is copied.
     return found is not None and block.data.startswith(found, begin - block.position)
 
 

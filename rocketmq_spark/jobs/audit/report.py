@@ -42,7 +42,7 @@ class AuditReport:
 
     @property
     def exit_code(self) -> int:
-        """0 identical, 2 not."""
+        """0 if the replicas are identical, else 2."""
         return EXIT_CODES[str(self.content["verdict"])]
 
     @property
@@ -52,11 +52,11 @@ class AuditReport:
         return found
 
     def to_json(self) -> bytes:
-        """As a file."""
+        """The content of the JSON file."""
         return orjson.dumps(self.content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
     def to_html(self) -> str:
-        """As a page with plots that needs nothing from elsewhere."""
+        """The HTML page with plots; it loads nothing from elsewhere."""
         from rocketmq_spark.jobs.audit.page import page
 
         return page(self.content)
@@ -69,7 +69,7 @@ def make_report(
     found: Judgement,
     key: bytes | None,
 ) -> AuditReport:
-    """Put it together and seal it."""
+    """Build the report and seal it."""
     first = found.first_divergence
     options: Mapping[str, Any] = about["options"]
     content: dict[str, Any] = {
@@ -97,7 +97,7 @@ def make_report(
 
 
 def seal(content: Mapping[str, Any], key: bytes | None) -> dict[str, Any]:
-    """With the digest of all else, and with the digest's HMAC when there is a key."""
+    """The content with its digest, and with the digest's HMAC if there is a key."""
     sealed = {name: value for name, value in content.items() if name not in _SEALS}
     digest = _digest(sealed)
     sealed["digest"] = {"algorithm": "SHA-256", "value": digest}

@@ -1,7 +1,7 @@
 """The job that sends messages of an archive, or of a time window of topics, again: at a bounded rate.
 
-It goes batch by batch. What a batch sends, and which task sends it in which order, is written down before the
-batch is sent; a replay that was killed sends that batch again, exactly the same. With a LedgerMQ cluster the
+It works batch by batch. What a batch sends, by which task and in which order, is stored in a file before the
+batch is sent; after a kill the replay sends exactly the same batch again. With a LedgerMQ cluster the
 sink then drops what is stored already; other brokers may store a batch's messages twice.
 """
 
@@ -67,9 +67,9 @@ ARROW_BURST_S: Final = 0.25
 class ReplayOptions:
     """What to send again, and where to.
 
-    From the archive `archive`, only its `topics` if any are named; without an archive from the live `topics`.
+    From the archive `archive`, all its topics or only `topics`; without an archive from the live `topics`.
     `start_ms` to before `end_ms` are store times. `rate` bounds all tasks together. `state` is a file.
-    `delivery` is the sink's; `create_queues` makes a missing topic with so many queues.
+    `delivery` is the sink's; `create_queues`: queues of a missing topic; 0 creates none.
     """
 
     namesrv: str
@@ -134,7 +134,7 @@ def run_replay(spark: SparkSession, options: ReplayOptions, progress: Progress |
 
 
 def check(options: ReplayOptions) -> None:
-    """Raises: JobError naming what contradicts itself."""
+    """Raises: JobError naming the options that contradict each other."""
     if options.archive is None and not options.topics:
         raise JobError("a replay needs an archive, or topics to read from.")
     if None not in (options.start_ms, options.end_ms) and (options.start_ms or 0) >= (options.end_ms or 0):
@@ -145,7 +145,7 @@ def check(options: ReplayOptions) -> None:
 
 
 def what_of(options: ReplayOptions) -> dict[str, Any]:
-    """What makes two replays the same; the rate, for one, may change between two runs."""
+    """The options that identify a replay; others, such as the rate, may change between two runs."""
     return {
         "archive": None if options.archive is None else absolute(options.archive),
         "topics": sorted(options.topics),
@@ -169,7 +169,7 @@ def _begin(options: ReplayOptions) -> ReplayState:
 
 
 def _settled(options: ReplayOptions) -> str:
-    """What `auto` means with the brokers that there are: asked once, so that every batch is sent alike."""
+    """The delivery that `auto` means with these brokers: decided once, so that all batches are sent alike."""
     connection = parse_sink_options(_sink_base(options), is_stream=False).connection
     with connection.cluster() as cluster:
         try:
@@ -236,7 +236,7 @@ def _plan(spark: SparkSession, options: ReplayOptions, left: Left) -> list[list[
 
 
 def batch_messages_at(rate: Rate, message_bytes: float) -> int:
-    """How many messages a batch has: what the rate allows in BATCH_S. message_bytes: a body's mean."""
+    """How many messages a batch has: what the rate allows in BATCH_S. message_bytes: mean of a body."""
     in_time = rate.messages_in(BATCH_S, message_bytes)
     return DEFAULT_BATCH_MESSAGES if in_time is None else min(in_time, BATCH_MESSAGES_MAX)
 
@@ -274,7 +274,7 @@ def _send(spark: SparkSession, options: ReplayOptions, state: ReplayState) -> in
 
 
 def sink_options(options: ReplayOptions, state: ReplayState) -> dict[str, str]:
-    """The options of the sink. Where writing exactly once is possible, the batch has a name for it."""
+    """The options of the sink. For exactly-once delivery they include the ids of writer and batch."""
     delivery = state.delivery if options.delivery == AUTO and state.delivery else options.delivery
     found = _sink_base(options) | {"delivery": delivery}
     if delivery != AT_LEAST_ONCE:
@@ -294,7 +294,7 @@ def _connection(options: ReplayOptions) -> dict[str, str]:
 
 
 def request_bytes_at(rate: Rate) -> int | None:
-    """How large the sink's requests may get, so that messages do not gather there for long."""
+    """Maximum size of the sink's requests, so that messages do not wait there long; None without a rate."""
     bounds_s = []
     if rate.messages is not None:
         bounds_s.append(rate.messages * BURST_S * SMALL_MESSAGE_BYTES)
@@ -309,8 +309,8 @@ def _done(state: ReplayState, sent: int) -> ReplayState:
 
 
 def arrow_bounds(rate: Rate, tasks: int) -> dict[str, str]:
-    """Settings for how many rows Spark gathers for the sink, in each task: of all tasks together never more
-    than the rate allows in ARROW_BURST_S, but for one row.
+    """Settings for how many rows Spark collects for the sink in each task: in all tasks together never more
+    than the rate allows in ARROW_BURST_S, except one row.
     """
     found = {}
     if rate.messages is not None:
@@ -322,7 +322,7 @@ def arrow_bounds(rate: Rate, tasks: int) -> dict[str, str]:
 
 @contextmanager
 def _settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """These settings of the session, for as long as the block runs."""
+    """Set these values in the session while the block runs."""
     before = {name: spark.conf.get(name) for name in values}
     for name, value in values.items():
         spark.conf.set(name, value)

@@ -15,13 +15,13 @@ NO_FILE: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Store times in milliseconds: from `start_ms`, up to `end_ms`, which is not in it. None is no bound."""
+    """Store times in milliseconds, from `start_ms` to before `end_ms`. None is no bound."""
 
     start_ms: int | None = None
     end_ms: int | None = None
 
     def may_hold(self, first_ms: int, last_ms: int) -> bool:
-        """Whether any message stored between these times, both included, may be in it."""
+        """Whether a message stored between these times, both included, may be in the window."""
         if self.start_ms is not None and last_ms < self.start_ms:
             return False
         return self.end_ms is None or first_ms < self.end_ms
@@ -56,7 +56,7 @@ class Slice:
 
 
 Waiting = Mapping[QueueName, Sequence[Slice]]
-"""The slices to send of each queue, in the order of its offsets."""
+"""The slices to send by queue, in the order of the queue's offsets."""
 
 
 def archive_slices(
@@ -104,8 +104,8 @@ class Left:
         return total / self.messages if self.messages else 0.0
 
     def next_batch(self, messages_max: int, parts_max: int) -> list[list[Slice]]:
-        """The slices of each task of the next batch: of every queue about as many messages, of some one each
-        where there are more queues than messages.
+        """The slices of each task of the next batch: about as many messages of each queue, one of some
+        if there are more queues than messages.
 
         All messages of a queue are sent by one task, in order. There are `parts_max` tasks at most and none
         without a message.
@@ -122,7 +122,7 @@ class Left:
         return parts
 
     def done(self, parts: Iterable[Sequence[Slice]]) -> None:
-        """These, as `next_batch` gave them, are sent; queues that were not among them come first then."""
+        """Mark these parts of `next_batch` as sent; queues that were not in them come first next time."""
         for one in (one for part in parts for one in part):
             rest = self._queues.pop(one.queue)
             first = rest.popleft()
@@ -137,7 +137,7 @@ class Left:
 def positions_after(
     parts: Iterable[Sequence[Slice]], positions: Mapping[QueueName, int]
 ) -> dict[QueueName, int]:
-    """How far each queue is sent once these slices are."""
+    """The next offset to send of each queue after these slices."""
     found = dict(positions)
     for part in parts:
         for one in part:
@@ -151,7 +151,7 @@ def messages_in(slices: Iterable[Slice]) -> int:
 
 
 def bytes_in(slices: Iterable[Slice]) -> float:
-    """About how many bytes of bodies these slices have, a byte a message at least."""
+    """About how many bytes of bodies these slices have, at least one per message."""
     return sum(max(one.body_bytes, one.messages) for one in slices)
 
 

@@ -1,7 +1,7 @@
 """A rate limit that holds over any period, for tasks that do not communicate.
 
-The whole rate is divided among the tasks before they start, so their sum cannot exceed it whichever of them
-run at the same time. A task that is late does not catch up faster than its share.
+The whole rate is divided among the tasks before they start, so their sum cannot exceed it, no matter which
+of them run at the same time. A task that is late does not catch up faster than its share.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ shares of several tasks depend on what each of them has to send, of which only t
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most so many messages and bytes a second; None is no bound."""
+    """Upper bounds in messages and bytes per second; None is no bound."""
 
     messages: float | None = None
     body_bytes: float | None = None
@@ -39,14 +39,14 @@ class Rate:
         )
 
     def seconds_for(self, messages: int, body_bytes: float) -> float:
-        """The time that so many messages and bytes need at this rate, in seconds."""
+        """The time that these messages and bytes need at this rate, in seconds."""
         by_count = messages / self.messages if self.messages is not None else 0.0
         by_bytes = body_bytes / self.body_bytes if self.body_bytes is not None else 0.0
         return max(by_count, by_bytes)
 
     def messages_in(self, seconds: float, message_bytes: float = 0.0) -> int | None:
-        """How many messages may pass in so long a time, one at least; None without a bound. message_bytes:
-        of a body in the mean, 0 if that is unknown: then a bound in bytes does not bound the messages.
+        """How many messages may be sent in `seconds`, at least one; None without a bound. message_bytes:
+        mean size of a body, 0 if unknown: then a bound in bytes does not bound the messages.
         """
         bounds = []
         if self.messages is not None:
@@ -56,7 +56,7 @@ class Rate:
         return max(1, int(min(bounds))) if bounds else None
 
     def tasks(self, tasks_max: int) -> int:
-        """How many tasks such a rate needs, `tasks_max` at most and without a bound."""
+        """How many tasks this rate needs, at most `tasks_max`; `tasks_max` without a bound."""
         needed = [tasks_max]
         if self.messages is not None:
             needed.append(math.ceil(self.messages / TASK_MESSAGES))
@@ -72,14 +72,14 @@ def shares(rate: Rate, weights: Sequence[float]) -> list[Rate]:
 
 
 class Limiter:
-    """Says when the next messages may pass. Reads no clock: the time is an argument, in seconds."""
+    """Computes when the next messages may be sent. Reads no clock: the time is an argument, in seconds."""
 
     def __init__(self, rate: Rate, now_s: float) -> None:
         self._rate = rate
         self._free_s = now_s
 
     def wait_s(self, messages: int, body_bytes: int, now_s: float) -> float:
-        """Reserve so many messages; returns how long to wait before they may be sent, in seconds.
+        """Reserve these messages; returns the seconds to wait before they may be sent.
 
         Unused time is not saved for later.
         """

@@ -20,10 +20,10 @@ STATE_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class ReplayState:
-    """`planned` is the batch under way: what each of its tasks sends. It is empty between two batches.
+    """`planned` is the current batch: what each of its tasks sends. It is empty between two batches.
 
-    `what` names source and target: a state file of another replay is refused. `bound` says up to where there
-    is something to send: the archive's newest batch, or the topic's ranges, when the replay began.
+    `what` names source and target: a state file of another replay is refused. `bound` limits what the
+    replay sends: the archive's newest batch, or the topic's ranges, when the replay began.
     """
 
     replay_id: str
@@ -81,7 +81,7 @@ def _replace(path: Path, data: bytes) -> None:
     with new.open("wb") as file:
         file.write(data)
         sync(file, is_local=True)
-    # Synced before the rename: after a power failure the name leads to the old content or to the new one.
+    # Synced before the rename: after a power failure the file has the old content or the new one.
     new.replace(path)
     sync_folder(str(path.parent))
 
@@ -105,7 +105,7 @@ def format_state(state: ReplayState) -> bytes:
 
 
 def parse_state(text: bytes) -> ReplayState:
-    """Raises: ValueError, KeyError, TypeError."""
+    """The state in a file's text. Raises: ValueError, KeyError, TypeError."""
     fields = orjson.loads(text)
     if fields["state"] != STATE_VERSION:
         raise ValueError(f"version {fields['state']!r}, known is {STATE_VERSION}")

@@ -23,14 +23,14 @@ SENT_SCHEMA: Final = "keys string, tags string, properties map<string,string>, b
 SENT_QUEUE_SCHEMA: Final = f"{SENT_SCHEMA}, queueId int"
 _NEEDED: Final = ("brokerName", "queueId", "queueOffset", "storeTimestamp", *SENT_COLUMNS)
 _OFFSET_COLUMN: Final = list(FILE_COLUMNS).index("queueOffset")
-"""Its number in Parquet, too: only columns behind it are nested."""
+"""Also its number in Parquet: only columns after it are nested."""
 
 Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayTask:
-    """Everything that the tasks of one batch have to know. Pickled.
+    """Everything that the tasks of one batch need. Spark pickles it.
 
     `read_topic` reads a slice of a live topic; `parts` and `rates` are by the number of the task.
     """
@@ -49,7 +49,7 @@ class ReplayTask:
                 yield from paced(self.rows(number), self.rates[number])
 
     def rows(self, number: int) -> Batches:
-        """What the task sends, not yet paced."""
+        """The rows that the task sends, before the rate limit."""
         columns = [*SENT_COLUMNS, QUEUE_COLUMN] if self.keep_queues else [*SENT_COLUMNS]
         for one in self.parts[number]:
             for batch in self._read(one):
@@ -95,7 +95,7 @@ def paced(
     clock_s: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Batches:
-    """The rows, in pieces that each wait for their turn."""
+    """The rows in pieces; each is yielded when the rate allows it."""
     limiter = Limiter(rate, clock_s())
     for batch in batches:
         sizes = pc.fill_null(pc.binary_length(batch.column("body")), 0).to_pylist()
@@ -109,7 +109,7 @@ def paced(
 
 
 def topic_reader(task: Any) -> Callable[[Slice], Batches]:
-    """Reads slices by the source's own task for ranges of queues."""
+    """A function that reads slices with the source's own task for ranges of queues."""
     return partial(_read_topic, task)
 
 

@@ -50,7 +50,7 @@ class GroupLag:
     """One group in one queue at one moment, in the columns of LAG_SCHEMA.
 
     `behindMs` is how long ago the last message that the group consumed was stored, 0 when nothing waits, and
-    None when it has consumed nothing that is still there.
+    None when no message that it consumed is still stored.
     """
 
     sampledMs: int  # noqa: N815 - the columns' names
@@ -65,7 +65,7 @@ class GroupLag:
 
 
 def sample_lag(cluster: Cluster, topics: Sequence[str], groups: Sequence[str], now_ms: int) -> list[GroupLag]:
-    """Every group in every queue that it has offsets of; all groups and topics, if none is named."""
+    """The lag of every group in every queue where it has offsets; all groups or topics, if none is named."""
     found = []
     for broker_name in sorted(cluster.cluster_info().brokers):
         for group in groups or group_names(cluster, broker_name):
@@ -117,7 +117,7 @@ def lag_table(samples: Iterable[GroupLag]) -> pa.Table:
 
 
 def dead_letter_topics(cluster: Cluster, groups: Sequence[str]) -> list[str]:
-    """The dead-letter topics that there are, of these groups if any are named."""
+    """The existing dead-letter topics, only of these groups if any are named."""
     named = {f"{DLQ_PREFIX}{group}" for group in groups}
     topics = cluster.topics(include_system=True)
     return [one for one in topics if one.startswith(DLQ_PREFIX) and (not groups or one in named)]
@@ -156,7 +156,7 @@ class ReportOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReportResult:
-    """Where the page is, the tables' names, and how many messages it is about."""
+    """The path of the page, the names of the tables, and the number of messages."""
 
     page: str
     tables: tuple[str, ...]
@@ -191,7 +191,7 @@ def run_report(spark: SparkSession, options: ReportOptions, progress: Progress |
 
 
 def check(options: ReportOptions) -> None:
-    """Raises: JobError naming what contradicts itself."""
+    """Raises: JobError naming the options that contradict each other."""
     if options.top < 1:
         raise JobError("the top of nothing is empty: --top is 1 or more.")
     if options.bucket_s is not None and options.bucket_s < 1:
@@ -289,7 +289,7 @@ def _live(spark: SparkSession, options: ReportOptions, topics: tuple[str, ...]) 
 
 
 def _archived(spark: SparkSession, path: str, topics: tuple[str, ...]) -> DataFrame:
-    """Only what the manifest names: files of a batch under way are none of the archive's."""
+    """Only files that the manifest names: those of an uncommitted batch are not part of the archive."""
     store = ArchiveStore(absolute(path))
     if not store.has_manifest():
         raise JobError(f"{path} holds no archive: it has no manifest.")

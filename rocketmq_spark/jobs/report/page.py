@@ -24,7 +24,7 @@ _SIZE: Final = (10.0, 3.2)
 _COLORS: Final = ("#2f6fdd", "#e0792b", "#2a9d63", "#c23b5e", "#7a55c7", "#8c6d46", "#4aa3b8", "#777f8e")
 OTHERS: Final = "others"
 ALONE_MS: Final = 60_000
-"""An axis of time with one point shows so much before and after it."""
+"""A time axis with one point shows this much time before and after it."""
 
 Rows = Sequence[Mapping[str, Any]]
 Series = Mapping[str, Sequence[tuple[float, float]]]
@@ -165,7 +165,7 @@ def latency_plots(rows: Rows, seconds: int) -> Markup:
 
 
 def size_plot(rows: Rows) -> Markup:
-    """How many bodies of which size."""
+    """The number of bodies by size."""
     by_size: dict[int, int] = defaultdict(int)
     for row in rows:
         by_size[row["bytesBelow"]] += row["messages"]

@@ -1,4 +1,4 @@
-"""The figures of a report, computed by Spark from the messages; each small enough to hold."""
+"""The figures of a report, computed by Spark from the messages; each small enough for the driver's memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 BUCKETS_MAX: Final = 240
-"""Most points of a timeline, roughly."""
+"""Approximate maximum of points in a timeline."""
 _NICE_S: Final = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 4 * 3600, 12 * 3600, 24 * 3600, 7 * 24 * 3600)
 _MARKS: Final = (0.5, 0.95, 0.99)
 _ACCURACY: Final = 1000
@@ -46,7 +46,7 @@ def slim(frame: DataFrame) -> DataFrame:
 
 
 def span_of(rows: DataFrame) -> Span | None:
-    """From when to when, and how many."""
+    """The first and last store time, and the number of messages; None without messages."""
     found = rows.agg(F.min("storeMs"), F.max("storeMs"), F.count("*")).first()
     if found is None or found[0] is None:
         return None
@@ -121,7 +121,7 @@ def top_keys(rows: DataFrame, most: int) -> pa.Table:
 
 
 def dead_letters(rows: DataFrame, seconds: int) -> pa.Table:
-    """By dead-letter topic and bucket: how many arrived, and at its end wait; how old the oldest is."""
+    """By dead-letter topic and bucket: how many arrived, how many wait at its end, age of the oldest."""
     from pyspark.sql import Window
 
     length_ms = seconds * 1000
