@@ -92,7 +92,7 @@ def _print(call: Call, result: Json, *, is_refused: bool = False) -> None:
 
 
 def show_result(result: Json, *, is_refused: bool = False) -> None:
-    """Print effects, warnings and failed parts. The reason for a full refusal is printed later, as an error."""
+    """Print effects, warnings and failed parts. The reason of a full refusal follows as an error."""
     title = f"{result['action']} {result['target']}"
     effects = result["effects"]
     if result["outcomes"] and all(outcome["ok"] for outcome in result["outcomes"]):
