@@ -25,8 +25,8 @@ from remoting.errors import RequestError
 from remoting.fastjson import FastjsonError, loads_request
 from remoting.router import Handlers
 
-LIST_MAX: Final = 20_000
-"""Topics or groups in one request: as many as a broker has by default."""
+LIST_MAX: Final = 1_500
+"""Topics or groups in one request: with all their fields so many fit into what `loads_request` reads."""
 CHANGES_PER_PROPOSAL: Final = 50
 """What is proposed together must fit into one record of 1 MiB; proposals of one turn share records."""
 

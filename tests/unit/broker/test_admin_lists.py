@@ -10,6 +10,7 @@ import pytest
 
 from broker.admin import feature as admin
 from broker.admin.feature import make_runtime_info
+from broker.admin.lists import LIST_MAX
 from broker.consume.filters import MATCH_ALL
 from broker.consume.queue_reader import QueueReader, ReadLimits
 from broker.feature import Feature
@@ -92,6 +93,19 @@ async def test_groups_are_created(operator: Operator) -> None:
     operator.log.set_writable(False)
     assert (await operator.ask(GROUPS, body)).code == 14
     assert (await operator.ask(TOPICS, topics_body())).code == 14
+
+
+async def test_a_list_at_its_bound_is_read_with_all_fields_and_a_longer_one_refused(
+    operator: Operator,
+) -> None:
+    retries = {"groupRetryPolicy": {"type": "CUSTOMIZED"}, "attributes": {"+priority.factor": "1"}}
+    rows = [SubscriptionGroupConfig(f"g{number}").to_json() | retries for number in range(LIST_MAX)]
+    topics = [TopicConfig(f"t{number}").to_json() for number in range(LIST_MAX)]
+    for code, key, most in ((GROUPS, "groupConfigList", rows), (TOPICS, "topicConfigList", topics)):
+        answer = await operator.ask(code, orjson.dumps({key: [*most, most[0]]}))
+        assert (answer.code, str(LIST_MAX) in (answer.remark or "")) == (29, True)
+        assert (await operator.ask(code, orjson.dumps({key: most}))).code == 0
+    assert len(operator.parts.state.groups) >= LIST_MAX
 
 
 async def test_the_brokers_own_topics_are_listed(operator: Operator) -> None:
