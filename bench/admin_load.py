@@ -1,4 +1,4 @@
-"""What people who look at a cluster cost it: throughput on the same machine, and CPU of each process.
+"""What users of the admin service cost a cluster on the same machine: throughput, and CPU of each process.
 
 Ten pages are open (event streams), and one user opens lists and details once a second. They come and go
 (ABBA) under one unbroken closed loop of sends, on the same cores as the admin process and themselves, who
@@ -63,7 +63,7 @@ class Plan:
 
 
 class Viewers:
-    """The process of those who look."""
+    """The process of the simulated viewers."""
 
     def __init__(self, port: int) -> None:
         command = [sys.executable, "-m", "bench.admin_viewers", "127.0.0.1", str(port)]
@@ -87,7 +87,7 @@ class Viewers:
 
 @dataclass(slots=True)
 class Stretches:
-    """Times with and without viewers by the clock of a load, and the cores that each process took."""
+    """Periods with and without viewers, by the clock of a load, and the CPU cores that each process used."""
 
     viewers: Viewers
     processes: Mapping[str, psutil.Process]
@@ -236,7 +236,7 @@ def ratios_of(sides: Sequence[bool], rates: Sequence[float]) -> list[float]:
 
 
 def bootstrap(values: Sequence[float], seed: int = 1) -> tuple[float, float]:
-    """The interval that holds the median of `values` resampled with replacement."""
+    """The bootstrap interval of the median: `values` are resampled with replacement."""
     chance = random.Random(seed)
     medians = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(RESAMPLES))
     rest = round(RESAMPLES * (1 - INTERVAL) / 2)

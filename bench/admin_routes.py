@@ -1,5 +1,5 @@
 """How long each list and detail of the admin service takes with many topics and groups: the first answer, and
-the slowest of those after it, each asked alone, when what the service remembers for half a second is gone.
+the slowest later one. Each is requested alone, after the half second for which the service caches answers.
 
 Of the topics a tenth are dead-letter topics. Every group has an offset in one topic, every queue a message.
 
@@ -32,7 +32,7 @@ GROUP, TOPIC = "BenchGroup00000", "BenchTopic00000"
 DEAD_LETTERS_SHARE = 10
 QUEUES = 2
 CACHE_S = 0.6
-"""Longer than what a service remembers for all askers."""
+"""Longer than the service caches answers for all clients."""
 SETTLE_S = 8.0
 """After so much was made brokers still tell the name server of it."""
 

@@ -1,4 +1,4 @@
-"""People who look at a cluster: open pages (event streams), and one who clicks through the lists.
+"""Simulated users of the admin service: open pages (event streams), and one user who opens list after list.
 
 As sparing as can be: a browser has a machine of its own, this shares the cores of what is measured. Lines on
 stdin say when they come and go, `on` and `off`; each is answered by the same line once it is done.
@@ -33,7 +33,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Viewers:
-    """They look while `is_on`; `run` ends when stdin does."""
+    """They send requests while `is_on`; `run` returns at the end of stdin."""
 
     def __init__(self, host: str, port: int, pages: int, clicks_per_s: float) -> None:
         self._address = host, port

@@ -1,4 +1,4 @@
-"""How long the commands take that a person types often: whole calls, from the start of Python to its end.
+"""How long frequent commands take: whole calls, from the start of Python to its end.
 
 usage: python -m bench.command_line --namesrv 127.0.0.1:9876 [--admin URL] [--runs 10] [--save command-line]
 """
@@ -34,7 +34,7 @@ ASKING: Final = (
 )
 PROGRAM: Final = "import sys; sys.argv[0] = 'ledgermq'; from ledgermq.cli import main; main()"
 GOOD_CODES: Final = (0, 1)
-"""1: `doctor` found an error, which takes as long."""
+"""Accepted exit codes. 1: `doctor` found an error, which takes as long."""
 
 
 def run(*args: str, text: str = "") -> tuple[float, float]:
@@ -52,7 +52,7 @@ def run(*args: str, text: str = "") -> tuple[float, float]:
 
 
 def measure(command: tuple[str, ...], whom: tuple[str, ...], runs: int) -> dict[str, int]:
-    """Medians, after one call that does not count."""
+    """Medians; a first call is not counted."""
     run(*command, *whom)
     walls, cpus = zip(*(run(*command, *whom) for _ in range(runs)), strict=True)
     return {"wall_ms": round(statistics.median(walls)), "cpu_ms": round(statistics.median(cpus))}
@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def measure_all(namesrv: str, admin: str | None, runs: int) -> dict[str, Any]:
-    """Each command asking the brokers and, where there is one, the admin service."""
+    """Each command with requests to the brokers and, if one is given, to the admin service."""
     ways = {"brokers": ("--namesrv", namesrv)}
     if admin:
         ways["admin"] = ("--admin", admin)

@@ -1,4 +1,4 @@
-"""LedgerMQ beside its rivals: each round starts every side, loads it, counts what it kept, and stops it.
+"""LedgerMQ and its rivals: each round starts every side, loads it, counts its stored messages, and stops it.
 
 Every scenario warms its side up for a minute with the load that it then measures (`--warmup-s`). Only
 `cold64` shows a side just after its start.
@@ -44,7 +44,7 @@ FREE_GIB = 60
 
 
 FAILURES = (SystemExit, UserError, RemotingError, subprocess.SubprocessError, OSError)
-"""What one scenario of one side may end with; the others go on."""
+"""Errors that end only one scenario of one side; the others continue."""
 
 
 class Comparison:
@@ -125,7 +125,7 @@ class Comparison:
         self._progress.update(self._bar, description=text)
 
     def _write(self) -> None:
-        """After every side, so that a run that is broken off leaves what it has measured."""
+        """Save after every side, so that an interrupted run keeps its measurements."""
         load = asdict(self._times) | {"rounds": self._arguments.rounds, "command": command(sys.argv[1:])}
         result = {
             "sides": self.about,
@@ -139,7 +139,7 @@ class Comparison:
 
 
 def command(arguments: Sequence[str]) -> str:
-    """As it is repeated on another machine: without `--folder`, which is this one's."""
+    """The command to repeat it on another machine: without `--folder`, a path of this machine."""
     words = list(arguments)
     if "--folder" in words:
         at = words.index("--folder")

@@ -36,7 +36,7 @@ ON_THE_WAY_S = 0.02
 
 
 def new_leader(cluster: Cluster, dead: str) -> tuple[str, float] | None:
-    """The writable leader that is not the dead node, and the time at which this was seen (Unix, s)."""
+    """The writable leader that is not the dead node, and when it was observed (Unix time in s)."""
     for node_id in cluster.nodes:
         status = cluster.status(node_id) if node_id != dead else None
         if status is not None and status["isWritable"]:
@@ -45,7 +45,7 @@ def new_leader(cluster: Cluster, dead: str) -> tuple[str, float] | None:
 
 
 def elected_s(cluster: Cluster, leader: str) -> float:
-    """When the engine of `leader` says it became the leader (Unix, s)."""
+    """When `leader` was elected, as it reports it (Unix time in s)."""
     status = cluster.status(leader)
     assert status is not None
     won = [election["atMs"] for election in status["elections"] if election["leaderId"] == leader]
@@ -77,7 +77,7 @@ async def transfer_once(cluster: Cluster, stream: Stream) -> dict[str, float]:
 
 
 def ask_for_transfer(cluster: Cluster, leader: str, target: str) -> float:
-    """Ask until the leader begins it: it refuses while the target is behind. When it did (Unix, s)."""
+    """Retry until the leader begins the transfer; it refuses while the target lags. Return when (Unix s)."""
 
     def ask() -> float | None:
         begun_s = time.time()
@@ -136,7 +136,7 @@ async def shown(durability: str, what: str, figures: Awaitable[dict[str, float]]
 
 
 def summary(rounds: list[dict[str, float]]) -> dict[str, Any]:
-    """For each of the three times the least, the middle, the 99th percentile and the most, and all rounds."""
+    """Minimum, median, 99th percentile and maximum of each of the three times, and all rounds."""
     found: dict[str, Any] = {"rounds": rounds}
     for name in rounds[0] if rounds else ():
         values = sorted(times[name] for times in rounds)

@@ -1,4 +1,4 @@
-"""The few figures in README.md: what a newcomer asks for first, good and bad.
+"""The table of figures in README.md: the most important ones, good and bad.
 
 `python -m bench.page` writes them between two marks.
 """
@@ -40,7 +40,7 @@ RIVALS: Final = {
     "java-single": "RocketMQ (Java), one broker: its page cache",
     "nats": "NATS JetStream R3: disks of a majority",
 }
-"""With what stands behind an acknowledgement there. LedgerMQ: always on the disks of a majority."""
+"""Name of each rival, and where its acknowledged messages are. LedgerMQ: on the disks of a majority."""
 
 
 SPARK_ROWS: Final = (
@@ -79,7 +79,7 @@ def figures_table(result: Document, pipeline: Document | None) -> str:
 
 
 def _pair(result: Document, scenario: str, figure: str, rival: str) -> tuple[str, str]:
-    """Our median and the rival's."""
+    """The medians of LedgerMQ and of the rival."""
     sides = result["summary"].get(scenario, {})
     ours, theirs = (sides.get(side, {}).get(figure) for side in (OURS, rival))
     return _median(ours), _median(theirs)
@@ -99,6 +99,6 @@ def with_figures(text: str, table: str) -> str:
 
 
 def write_figures(result: Document, pipeline: Document | None) -> None:
-    """Puts the figures into README.md."""
+    """Write the figures into README.md."""
     text = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(with_figures(text, figures_table(result, pipeline)), encoding="utf-8")

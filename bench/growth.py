@@ -1,4 +1,4 @@
-"""How cost grows: with topics and connections, the log, what a follower missed, bodies, time.
+"""How cost grows with topics and connections, log size, missing entries of a follower, body size, and time.
 
 usage: python -m bench.growth spread|restart|catchup|bodies|soak [options]
 
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace, say: Say) -> dict[str, Any]:
 
 
 def without_long(value: Any) -> Any:
-    """The figures without series and single runs, for the eye."""
+    """The figures without series and single runs, to be printed."""
     if isinstance(value, dict):
         long = ("series", "series_mb", "samples", "runs", "curve")
         return {name: without_long(one) for name, one in value.items() if name not in long}

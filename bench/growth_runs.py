@@ -1,4 +1,4 @@
-"""How cost grows: each function starts clusters of its own, and gives the figures of one question."""
+"""How cost grows: each function starts its own clusters, and returns the figures of one question."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ledgermq.load.run import SERIES_S, Load, LoadResult, Run
 MIB = 1 << 20
 GIB = 1 << 30
 CAUGHT_UP_BYTES = 8 * MIB
-"""A follower this near to a leader under load is as near as it gets: the rest is under way."""
+"""A follower at this distance (or less) of a leader under load has caught up: the rest is in flight."""
 _POLL_S = 0.25
 _CATCH_UP_LIMIT_S = 600.0
 Say = Callable[[str], None]
@@ -69,7 +69,7 @@ def rate_between(series: list[int], from_s: float, to_s: float) -> float:
 
 
 def status(side: LedgerMQ, node_id: str) -> dict[str, Any]:
-    """The node's own answer, empty while it gives none."""
+    """The runtime information of a node; empty while it does not answer."""
     address = side.address(node_id)
     return ask(side.namesrv, lambda cluster: cluster.node_status(address))
 
@@ -86,7 +86,7 @@ def wait_position(side: LedgerMQ, node_id: str, position: int, say: Say, what: s
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """One case of how wide a load is spread."""
+    """One case: over how many topics, queues and connections a load is spread."""
 
     name: str
     topics: int = 1
@@ -162,7 +162,7 @@ def restart(gib: list[float], size: int, nodes: int, folder: Path | None, say: S
 
 
 def catch_up(missed_gib: float, load: Load, before_s: float, folder: Path | None, say: Say) -> dict[str, Any]:
-    """A follower is killed, misses so much, and comes back, the leader under load all the time."""
+    """A follower is killed, and started again once it lacks `missed_gib`; the load never stops."""
     with cluster(folder) as side:
         disk_mb_s = disk_speed(folder)
         leader = side.leader()
@@ -188,7 +188,7 @@ def catch_up(missed_gib: float, load: Load, before_s: float, folder: Path | None
 
 
 def _follow(side: LedgerMQ, leader: str, follower: str, run: Run, say: Say) -> list[tuple[float, int, int]]:
-    """Time since the load's start, end of the follower's log, end of the leader's: until they are near."""
+    """Time since the start of the load, log end of follower and leader, until the follower has caught up."""
     samples: list[tuple[float, int, int]] = []
     limit_s = time.monotonic() + _CATCH_UP_LIMIT_S
     while True:
@@ -244,7 +244,7 @@ def disk_speed(folder: Path | None, total_bytes: int = 2 * GIB) -> float:
 
 
 def bodies(load: Load, rounds: int, folder: Path | None, say: Say) -> dict[str, Any]:
-    """Large bodies: what the logs of all nodes together grow by, beside the disk's sequential speed."""
+    """Large bodies: growth of the logs of all nodes together, compared with the disk's sequential speed."""
     cases = {
         "16 KiB": replace(load, size=16 * 1024, in_flight=256, connections=2),
         "1 MiB": replace(load, size=MIB, in_flight=16, connections=2),
@@ -289,7 +289,7 @@ def soak(load: Load, folder: Path | None, say: Say) -> dict[str, Any]:
 
 
 def _growth(series_mb: list[float]) -> dict[str, Any]:
-    """Between a fifth of the time, when all is warm, and its end."""
+    """The growth between the end of the warm-up, a fifth of the time, and the end."""
     warm = series_mb[len(series_mb) // 5 :]
     slope = statistics.linear_regression(range(len(warm)), warm).slope if len(warm) > 1 else 0.0
     return {

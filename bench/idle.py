@@ -16,7 +16,7 @@ from tests.integration.cluster import Cluster
 
 
 def measure(settle_s: float, seconds: float) -> dict[str, Any]:
-    """Per process: per cent of one core over `seconds`, and MB resident at their end."""
+    """For each process: percent of one core over `seconds`, and resident MB at the end."""
     with tempfile.TemporaryDirectory() as folder:
         cluster = Cluster(Path(folder))
         try:

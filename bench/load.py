@@ -37,12 +37,12 @@ class Where:
 
     @property
     def targets(self) -> list[tuple[str, int]]:
-        """Neighbours are of different topics, so that any part of them is spread over all."""
+        """Neighbours belong to different topics, so that any part of the list is spread over all topics."""
         return [(name, queue) for queue in range(self.queues) for name in self.names]
 
 
 def prepare(where: Where) -> tuple[str, int]:
-    """Make the topics; the leader's address."""
+    """Create the topics; return the leader's address."""
 
     async def make(cluster: LoadCluster) -> str:
         room = asyncio.Semaphore(TOPICS_AT_ONCE)
@@ -59,7 +59,7 @@ def prepare(where: Where) -> tuple[str, int]:
 
 
 def measure(where: Where, load: Load) -> LoadResult:
-    """Make the topics and run the load."""
+    """Create the topics and run the load."""
     return Run(load, prepare(where), where.targets, tls=tls_credentials()).measure()
 
 

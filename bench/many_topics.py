@@ -1,9 +1,9 @@
 """What many topics cost: the time to start, memory, the time until another node takes over, and until a
 consumer group that reads all of them has rebalanced its queues.
 
-Of a group's sharing, both times from the heartbeat of a second member: until the first member is told
-(NOTIFY_CONSUMER_IDS_CHANGED), and until both have asked what a stock client asks then: for each topic the
-members of the group, and the offset of each queue that is theirs.
+A rebalance has two times, both from the heartbeat of a second member: until the first member is notified
+(NOTIFY_CONSUMER_IDS_CHANGED), and until both have sent the requests that a stock client sends then: for each
+topic the members of the group, and the offset of each queue assigned to them.
 
 usage: python -m bench.many_topics [--topics 2000] [--queues 8] [--rounds 5] [--save many-topics]
 """
@@ -103,7 +103,7 @@ class Member:
             raise RuntimeError(f"a heartbeat is refused: {answer.code} {answer.remark}")
 
     async def share(self, number: int) -> None:
-        """What a stock client asks before it pulls: of every other queue, since there are two members."""
+        """Requests of a stock client before it pulls, for every other queue, since there are two members."""
         for _ in self._topics:
             await self._asker.one(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": GROUP})
         await self._asker.all(
@@ -120,7 +120,7 @@ class Member:
 
 
 async def make_topics(address: str, topics: list[str], queues: int) -> float:
-    """Create them, with a message in each queue; in how many seconds."""
+    """Create the topics, with a message in each queue; return the seconds that this took."""
     asker, begun_s = Asker(address), time.monotonic()
     await asker.all(
         RequestCode.UPDATE_AND_CREATE_TOPIC,
@@ -149,7 +149,7 @@ async def make_topics(address: str, topics: list[str], queues: int) -> float:
 
 
 async def sharing(address: str, topics: list[str], queues: int) -> dict[str, float]:
-    """See the module; milliseconds."""
+    """The two times in ms, see the module."""
     members = [Member(f"m{number}", address, topics, queues) for number in range(2)]
     await members[0].beat()
     await asyncio.sleep(BEAT_S)

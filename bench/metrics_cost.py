@@ -1,9 +1,9 @@
-"""What measuring costs a leader under load: the time of the added calls, times how often they are made.
+"""What metrics cost a leader under load: the time of each added call, multiplied by the number of calls.
 
 usage: python -m bench.metrics_cost [--in-flight 64 2000] [--seconds 8] [--save metrics-cost]
 
-Two runs with and without the calls would differ by more than the calls cost, so each call is timed by itself
-and counted by the very figures it keeps, over a load on a real cluster.
+Two runs, with and without the calls, would differ by more than the cost of the calls. So each call is timed
+alone, and the metrics themselves count the calls during a load on a real cluster.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def scrape(url: str) -> dict[str, float]:
 
 
 def run(cluster: Cluster, in_flight: int, seconds: float, of_calls: dict[str, Cost]) -> dict[str, Any]:
-    """A load, and what the leader counted and used meanwhile, its warm-up included."""
+    """A load, and the counters and CPU time of the leader in that time, with the warm-up."""
     leader = cluster.nodes[cluster.wait_leader()]
     before = scrape(leader.metrics)
     load = Load(in_flight=in_flight, connections=1, rate=0.0, size=1024, seconds=seconds, warmup_s=2.0)

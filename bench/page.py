@@ -21,7 +21,7 @@ from bench.text_table import number, text_table
 
 PAGE = ROOT / "docs/performance.md"
 NOTES = ROOT / "bench/page_notes.txt"
-"""What the figures do not say by themselves: which aims are missed, and why."""
+"""Remarks on the figures: which aims are missed, and why."""
 PLOTS = "performance"
 CPU = ("µs of CPU a message, all nodes", "busiest node")
 FIGURES = {
@@ -38,8 +38,8 @@ Document = dict[str, Any]
 
 
 def merge(documents: Sequence[Document]) -> Document:
-    """One comparison of several: for each scenario the last that measured it. `runs` are those of which
-    something is left.
+    """Several comparisons merged: each scenario comes from the last one that measured it. `runs` are those
+    that are still used.
     """
     first, *others = documents
     result = json.loads(json.dumps(first["result"]))
@@ -85,7 +85,7 @@ def ratio_rows(result: Document) -> Iterator[list[str]]:
 
 
 def median_rows(result: Document) -> Iterator[list[str]]:
-    """All sides beside each other, with what stands behind an acknowledgement."""
+    """All sides in one table, each with the place of an acknowledged message."""
     for scenario, sides in result["summary"].items():
         for side, figures in sides.items():
             cells = []
@@ -101,7 +101,7 @@ def median_rows(result: Document) -> Iterator[list[str]]:
 
 
 def run_rows(document: Document) -> Iterator[list[str]]:
-    """Which run the figures of each work are from."""
+    """The run from which the figures of each scenario come."""
     for run, scenarios in document["runs"]:
         load = run["load"]
         works = "; ".join(title_of(document["result"], scenario) for scenario in scenarios)

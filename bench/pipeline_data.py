@@ -1,4 +1,4 @@
-"""What the pipeline's bench sends: bodies that tell their number, and what reading them all adds up to.
+"""The messages of the pipeline's benchmark: bodies that contain their number, and the expected sums.
 
 A body is 16 hexadecimal digits of its number, then random bytes, which nothing can compress. The bodies whose
 last digit is 0 are the sample: the sum of their CRC-32s stands for the content.
@@ -26,12 +26,12 @@ Say = Callable[[str], None]
 
 
 class WrongResultError(Exception):
-    """What was measured did not do its work: its figures must not count."""
+    """A measured part gave a wrong result: its figures must not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a reading added up: messages, bytes of their bodies, CRC-32s of the sampled ones."""
+    """The sums of a reading: messages, bytes of their bodies, CRC-32s of the sampled bodies."""
 
     messages: int
     body_bytes: int
@@ -45,7 +45,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Counter:
-    """A tally in the making, one body after the other."""
+    """Computes a tally, one body after the other."""
 
     messages: int = 0
     body_bytes: int = 0

@@ -1,4 +1,4 @@
-"""What the parts of the pipeline's bench have of the machine: processors, and files that stay in memory."""
+"""Resources of the pipeline's benchmark: processors, and files that stay in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 MEMORY_FOLDER = Path("/dev/shm")
-"""A file system in memory: what is written there waits for no disk."""
+"""A file system in memory: writes do not wait for a disk."""
 VMSTAT = Path("/proc/vmstat")
 _MAP_LOCKED = 0x2000
 """Of mmap in Linux; Python names it from 3.13 on."""
@@ -53,10 +53,10 @@ def _let_run(cpus: set[int]) -> None:
 
 @contextmanager
 def kept_in_memory(paths: Sequence[Path]) -> Iterator[bool]:
-    """Have the files in the page cache, where the system must leave them; says whether it lets us.
+    """Lock the files in the page cache; return whether the system allows it.
 
-    A virtual machine's host may take pages of files back although there is room, and what is read then is
-    the disk.
+    The host of a virtual machine may evict pages of files although there is room; then the disk would be
+    measured.
     """
     maps: list[mmap.mmap] = []
     try:

@@ -1,4 +1,4 @@
-"""What the pipeline's bench measures. Each part does its work once, and fails when the result is wrong."""
+"""The measured parts of the pipeline. Each does its work once, and fails if the result is wrong."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class Part:
     run: Callable[[Site], Took]
     guess_s: float
     needs_warm_up: bool = True
-    """Not what is pure Python, or warms up by itself."""
+    """False for parts in pure Python, and for those that warm up by themselves."""
     reads_log: bool = True
-    """Behind sinks there may be more log than memory holds."""
+    """After sinks the log may be larger than the memory."""
 
 
 def _read(site: Site, frame: DataFrame, data_bytes: int, copies: int = 1) -> Took:
@@ -87,7 +87,7 @@ def source_body(site: Site) -> Took:
 
 
 def source_loop(site: Site) -> Took:
-    """Our blocking client in one thread, each record decoded by itself."""
+    """Our blocking client in one thread; each record is decoded alone."""
     counter = Counter()
     began_s = time.monotonic()
     with Cluster(site.side.namesrv) as cluster:
@@ -130,7 +130,7 @@ def _log(schema: str | None, replicas: int = 1) -> Callable[[Site], Took]:
 
 
 def log_loop(site: Site) -> Took:
-    """One replica's files in one thread, each entry checked and its record decoded by itself."""
+    """The files of one replica in one thread; each entry is checked, and its record decoded alone."""
     counter = Counter()
     began_s = time.monotonic()
     for path in site.files(site.stores[0]):
@@ -197,7 +197,7 @@ def _transfer(schema: str | None) -> Callable[[Site], Took]:
 
 
 def archive(site: Site) -> Took:
-    """A topic to Parquet with its manifest; what is there is read again afterwards, and removed."""
+    """A topic to Parquet with its manifest; the result is read again afterwards, and removed."""
     from rocketmq_spark.jobs.archive.files import SPARK_SCHEMA
     from rocketmq_spark.jobs.archive.job import ArchiveOptions, run_archive
 

@@ -1,4 +1,4 @@
-"""Medians of the pipeline's rounds, and what is aimed at. Pure."""
+"""Medians of the pipeline's rounds, and the aims. No I/O."""
 
 from __future__ import annotations
 

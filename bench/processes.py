@@ -29,7 +29,7 @@ PORTS_FROM, PORTS_TO = 21_000, 30_000
 
 
 def free_base(offsets: Sequence[int]) -> int:
-    """A port such that it and every offset from it can be listened on just now."""
+    """A port such that the ports at all these offsets from it are free now."""
     step = max(offsets) + 7
     for base in range(PORTS_FROM + os.getpid() % step, PORTS_TO, step):
         if all(is_free(base + offset) for offset in offsets):
@@ -43,7 +43,7 @@ def end_on_signals() -> None:
 
 
 def figures_of(command: Sequence[str], limit_s: float, marks: Marks | None = None) -> dict[str, Any]:
-    """Run a load program to its end: the JSON line that it prints. `marks` are called at lines so named.
+    """Run a load program to its end; return the JSON line that it prints. `marks`: line -> function to call.
 
     Raises: SystemExit when it printed no figures within the limit.
     """
@@ -112,7 +112,7 @@ class Processes:
                 raise SystemExit(f"{name} ended with {process.returncode}:\n{self.tail(name)}")
 
     def stop(self) -> None:
-        """The last started is ended first; what does not end in time is killed."""
+        """End the last started process first; kill one that does not end in time."""
         for process in reversed(list(self._running.values())):
             if process.poll() is None:
                 process.terminate()
@@ -127,7 +127,7 @@ class Processes:
 
 @dataclass(slots=True)
 class Usage:
-    """One process over a time: the most memory it had, and the CPU time it took."""
+    """One process over some time: its maximum of memory, and its CPU time."""
 
     peak_resident_mb: float = 0.0
     peak_private_mb: float = 0.0
@@ -136,7 +136,7 @@ class Usage:
 
 
 def cpu_time_s(process: psutil.Process) -> float:
-    """Seconds of CPU time it has taken, its own and the kernel's for it."""
+    """CPU time of a process in seconds, in user and in kernel mode."""
     times = process.cpu_times()
     return float(times.user + times.system)
 
@@ -185,7 +185,7 @@ class UsageMeter:
             self._take_all()
 
     def _take_all(self) -> None:
-        """Of a process that was killed, what was seen last stays."""
+        """For a process that was killed, the last values stay."""
         with self._lock:
             for name, process in self._processes.items():
                 with suppress(psutil.NoSuchProcess):

@@ -84,7 +84,7 @@ def end_index(cluster: Cluster) -> int:
 
 
 def figures(samples: dict[str, Any], messages: int, cpu_s: float) -> dict[str, Any]:
-    """µs a message: the process's own CPU time, shared out by the samples."""
+    """µs per message: the CPU time of the process, divided in proportion to the samples."""
     total = sum(samples["modules"].values())
     per_sample_us = cpu_s * 1e6 / messages / total
     by_step: dict[str, float] = dict.fromkeys(STEPS, 0.0)

@@ -1,4 +1,4 @@
-"""Where figures go: bench/results/NAME.json, with the machine, the versions and the date they belong to."""
+"""The files of figures: bench/results/NAME.json, with machine, versions and date of the measurement."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PACKAGES = ("ledgermq", "uvloop", "orjson", "isal", "msgpack")
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on: nothing that names the machine itself."""
+    """The hardware and versions of the measurement, without the name of the machine."""
     cpu_info = Path("/proc/cpuinfo")
     model = re.search(r"model name\s*: (.+)", cpu_info.read_text()) if cpu_info.exists() else None
     return {
@@ -89,7 +89,7 @@ def save(name: str, load: dict[str, Any], result: Any, measured_on: dict[str, An
 
 
 def read(name: str) -> dict[str, Any] | None:
-    """What was saved last under this name."""
+    """The last result that was saved under this name."""
     path = RESULTS / f"{name}.json"
     found: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
     return found

@@ -55,7 +55,7 @@ def _properties(path: Path, values: dict[str, object]) -> Path:
 
 
 class JavaSide(RemotingSide):
-    """RocketMQ's own brokers with its own name server, which stands before the time of the start begins."""
+    """RocketMQ's own brokers and name server; the name server runs before the start time is measured."""
 
     def __init__(self, folder: Path, brokers: int) -> None:
         super().__init__(folder)
@@ -146,7 +146,7 @@ class JavaDLedger(JavaSide):
 
 
 class JavaSingle(JavaSide):
-    """One broker, not replicated, as it comes: asynchronous flush."""
+    """One broker without replicas, with its default settings: asynchronous flush."""
 
     name = "java-single"
     title = "RocketMQ (Java), 1 broker"
@@ -202,7 +202,7 @@ class Nats(Side):
         )
 
     def wait_writable(self) -> None:
-        """Until a load of a moment went through: the program tries until there is a stream."""
+        """Wait until a short load was successful: the program retries until there is a stream."""
         for port in self._ports.values():
             wait_listening(port)
         command = [str(rivals_folder() / "nats-load"), "-servers", self.namesrv, "-stream", "FIRST"]

@@ -1,4 +1,4 @@
-"""Samples a process by its own CPU time and tells which of the project's modules it was in.
+"""Samples a process by its own CPU time, and counts the samples in each module of the project.
 
 A signal comes every so many ms of CPU time; idle time does not count. The sample belongs to the innermost
 frame that is the project's own: what a library does for it counts as its own.

@@ -1,4 +1,4 @@
-"""What is measured of a side: a scenario loads it, then what it acknowledged is counted there."""
+"""The measurements of a side: a scenario loads it, then the stored messages are counted."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def measure(scenario: Scenario, side: Side, topic: str, times: Times) -> dict[st
 
 
 def count_stored(namesrv: str, topic: str, acknowledged: int) -> dict[str, int]:
-    """By offsets, and by reading every message again; `lost` is what neither may lack."""
+    """Count by offsets, and by reading every message; `lost`: acknowledged messages missing in either."""
     stored = ask(namesrv, lambda cluster: cluster.stored_in_the_end(topic, acknowledged))
     read_back = ask(namesrv, lambda cluster: cluster.read_back(topic))
     return {"stored": stored, "read_back": read_back, "lost": max(0, acknowledged - min(stored, read_back))}
@@ -105,7 +105,7 @@ def _marks(meter: UsageMeter) -> Marks:
 
 @contextmanager
 def _marked_by_time(meter: UsageMeter, times: Times) -> Iterator[None]:
-    """For a load in this process, which begins at once."""
+    """For a load in this process, which counts from its start."""
     timers = [
         threading.Timer(times.warmup_s, meter.begin),
         threading.Timer(times.warmup_s + times.seconds, meter.end),
@@ -130,7 +130,7 @@ def java_producer(kind: str, count: int, size: int = 1024) -> Measure:
 
 
 def cold(measure: Measure) -> Measure:
-    """The same without the time to get warm."""
+    """The same without a warm-up."""
 
     def run(side: Side, topic: str, times: Times, meter: UsageMeter) -> dict[str, Any]:
         return measure(side, topic, replace(times, warmup_s=COLD_WARMUP_S), meter)
@@ -183,7 +183,7 @@ def latency(side: Side, topic: str, times: Times, meter: UsageMeter) -> dict[str
 
 
 def idle(side: Side, topic: str, times: Times, meter: UsageMeter) -> dict[str, Any]:
-    """Per cent of a core that each node uses without any requests."""
+    """Percent of a core that each node uses without requests."""
     time.sleep(times.idle_settle_s)
     nodes = side.nodes()
     before_s = {name: cpu_time_s(process) for name, process in nodes.items()}
@@ -281,6 +281,6 @@ SCENARIOS = (
         lambda times: times.warmup_s + times.failover_s + 5,
     ),
 )
-"""In the order in which a side goes through them: idle before any load, then one while nothing is warm, the
-kill at the end.
+"""In the order in which a side runs them: first idle, before any load; then the cold one; the kill is the
+last.
 """

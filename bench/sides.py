@@ -1,4 +1,4 @@
-"""A side of a comparison: nodes on this machine that can be started, loaded, looked at and stopped."""
+"""A side of a comparison: nodes on this machine that can be started, loaded, measured and stopped."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ledgermq.load.cluster import LoadCluster, ask
 
 START_LIMIT_S = 120.0
 FIRST_ACKNOWLEDGED = 50
-"""A start is over when so many sends, one after the other, were acknowledged."""
+"""A start is complete when this many sends, one after the other, were acknowledged."""
 NODE_IDS = ("n0", "n1", "n2")
 
 
 class Side(ABC):
-    """`durability` says what stands behind an acknowledgement; it is printed beside every figure."""
+    """`durability`: where an acknowledged message is; it is printed next to every figure."""
 
     name: str
     title: str
@@ -39,7 +39,7 @@ class Side(ABC):
     @property
     @abstractmethod
     def namesrv(self) -> str:
-        """What clients are told to connect to."""
+        """The address that clients connect to."""
 
     @abstractmethod
     def launch(self) -> float:
@@ -148,7 +148,7 @@ class LedgerMQ(RemotingSide):
 
     @property
     def ready(self) -> dict[str, Any]:
-        """What `up` said once it was writable."""
+        """The READY line of `ledgermq up`."""
         end_s = time.monotonic() + START_LIMIT_S
         while not self._ready:
             for line in self.processes.log("up").read_text(encoding="utf-8").splitlines():
@@ -174,7 +174,7 @@ _PROGRAM = (sys.executable, "-P", "-c", "from ledgermq.cli import main; main()")
 
 
 class LedgerMQWithTls(LedgerMQ):
-    """As `ledgermq up` starts them: the nodes know each other by certificates."""
+    """As `ledgermq up` starts them: nodes authenticate each other by certificates."""
 
     name = "ledgermq-tls"
     title = "LedgerMQ, 3 nodes, replication over TLS"

@@ -1,4 +1,4 @@
-"""Medians, spreads and ratios of a comparison's rounds, against what is aimed at. Pure."""
+"""Medians, spreads and ratios of a comparison's rounds, compared with the aims. No I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MEMORY_SCENARIOS = ("sync64", "flight2000", "flight2000-128")
 
 
 class Bounded:
-    """What is to be at least, or at most, so much."""
+    """A value with a lower or an upper bound."""
 
     __slots__ = ()
     bound: float
@@ -157,7 +157,7 @@ def idle_aim(measured: Sequence[Measured]) -> dict[str, Any] | None:
 
 
 def failed(measured: Sequence[Measured]) -> list[Measured]:
-    """What gave no figures, on whatever side."""
+    """Scenarios without figures, on any side."""
     return [one for one in measured if "failed" in one["figures"]]
 
 

@@ -1,4 +1,4 @@
-"""Tables of Markdown, and the figures in them. Pure."""
+"""Tables of Markdown, and the figures in them. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def number(value: float) -> str:
-    """A figure as short as it may be: whole from 100 on, else three digits."""
+    """A short figure: a whole number from 100 on, else three digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 

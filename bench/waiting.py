@@ -1,4 +1,4 @@
-"""What messages that wait for their time cost: memory, the time to start, and the time until another node
+"""What delayed messages cost while they wait: memory, the time to start, and the time until another node
 takes over, with none of them, with 20,000 at a delay level, and 100,000 timer messages for the next days.
 
 For each: resident memory of every node (before and after they are sent, and after a start), the time from the

@@ -1,4 +1,4 @@
-"""The calls of the admin service over HTTP, for `--admin URL`. Standard library only: it is imported fast."""
+"""Calls to the admin service over HTTP, for `--admin URL`. Standard library only, for a fast import."""
 
 import http.client
 import ssl
@@ -17,16 +17,16 @@ ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 TIMEOUT_S: Final = 60.0
 PREFIX: Final = "/api/v1"
 WAIT_S_MAX: Final = 5
-"""The longest Retry-After that a command waits by itself, and"""
+"""The longest time (s) in one Retry-After header that a command waits without being asked."""
 WAITS_S_MAX: Final = 15.0
-"""how long it does so in all."""
+"""The longest time (s) that all such waits of one command may take together."""
 _USAGE_STATUSES: Final = frozenset({400, 422})
 _TOO_MANY: Final = 429
 _SECONDS_CHARS_MAX: Final = 9
 
 
 class ProblemAnswerError(UserError):
-    """The service refused; `result` is the preview or outcome that came with it."""
+    """The service refused the request; `result` is the preview or outcome in its answer."""
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
         detail = str(problem.get("detail") or problem.get("title") or f"the admin service answered {status}")
@@ -38,12 +38,12 @@ class ProblemAnswerError(UserError):
 
 @dataclass(slots=True)
 class Patience:
-    """How long all calls of a command together may still wait for a service that is overloaded."""
+    """The time that all calls of one command together may still wait for an overloaded service."""
 
     left_s: float = WAITS_S_MAX
 
     def wait(self, seconds: int | None) -> bool:
-        """Wait so long, or report that this is too long. None: the service named no time."""
+        """Wait and return True; return False if the time is too long, or None (the service named no time)."""
         if seconds is None or seconds > min(WAIT_S_MAX, self.left_s):
             return False
         self.left_s -= seconds
@@ -59,14 +59,14 @@ class _Answer:
 
     @property
     def retry_after_s(self) -> int | None:
-        """Seconds as the header has them; a date, which only others than our service send, is none."""
+        """The seconds in the Retry-After header. None for a date, which our service never sends."""
         text = (self.retry_after or "").strip()
         is_number = text.isascii() and text.isdigit() and len(text) <= _SECONDS_CHARS_MAX
         return max(1, int(text)) if is_number else None
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection that is not connected to itself."""
+    """A connection that is refused if its socket is connected to itself (see `sockets.dialled`)."""
 
     def connect(self) -> None:
         super().connect()
@@ -76,12 +76,12 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _SecureConnection(http.client.HTTPSConnection, _Connection):
-    """So `_Connection` can check after the connection is made and before TLS begins."""
+    """In this order of base classes `_Connection` checks the TCP connection before the TLS handshake."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiClient:
-    """One service; `token` is never printed. A request that was refused with 429 was not
+    """A client of one service; `token` is never printed. A request that is answered with 429 was not
     executed, so it is sent again after the time in Retry-After.
     """
 
@@ -92,14 +92,14 @@ class ApiClient:
     def call(
         self, method: str, path: str, query: Mapping[str, object] | None = None, body: object | None = None
     ) -> Any:
-        """The answer's JSON. `path` begins behind `/api/v1`; a None in the query is left out.
+        """Return the answer's JSON. `path` is relative to `/api/v1`; a None in the query is left out.
 
         Raises: UserError; ProblemAnswerError where the service gives the reason.
         """
         return self._value(self._exchange(method, path, query, body))
 
     def text(self, path: str, query: Mapping[str, object] | None = None) -> str:
-        """What a GET brings that is no JSON. Raises: as `call`."""
+        """GET an answer that is text, not JSON. Raises: as `call`."""
         answer = self._exchange("GET", path, query, None)
         if not 200 <= answer.status < 300:
             self._value(answer)
@@ -108,7 +108,7 @@ class ApiClient:
     def _exchange(
         self, method: str, path: str, query: Mapping[str, object] | None, body: object | None
     ) -> _Answer:
-        """The answer, or the last of several where the service requests a later retry. Raises: UserError."""
+        """Return the answer, after retries the last one. Raises: UserError."""
         answer = self._ask(method, path, query, body)
         while answer.status == _TOO_MANY and self.patience.wait(answer.retry_after_s):
             answer = self._ask(method, path, query, body)
@@ -154,7 +154,7 @@ class ApiClient:
         raise ProblemAnswerError(answer.status, value if isinstance(value, dict) else {})
 
     def _too_many(self, answer: _Answer, value: object) -> ProblemAnswerError:
-        """What is said when it was waited for too long, or would have to be."""
+        """The error when the wait was too long already, or would become too long."""
         problem = value if isinstance(value, dict) else {}
         said = str(problem.get("detail") or "Too many requests.")
         seconds = answer.retry_after_s
@@ -168,7 +168,7 @@ class ApiClient:
         return ProblemAnswerError(_TOO_MANY, {**problem, "detail": f"{said} {rest}"})
 
     def _connection(self) -> tuple[http.client.HTTPConnection, str]:
-        """Raises: UserError when the URL is none."""
+        """Raises: UserError when `--admin` is not a URL."""
         try:
             parts = urlsplit(self.url)
             host, port = parts.hostname, parts.port
@@ -189,7 +189,7 @@ class ApiClient:
 
 
 def _query(query: Mapping[str, object] | None) -> str:
-    """A list is the same name several times."""
+    """A list becomes the same name several times, once for each value."""
     given = [
         (name, _text(each))
         for name, value in (query or {}).items()

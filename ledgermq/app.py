@@ -1,9 +1,9 @@
 """All commands by name, and the groups that import and build a command only when it is called.
 
-Every call imports this module, so it imports nothing but typer: the module of a command is imported by its
-call, and what the command works with when it runs. Building a command means inspecting its signature and
-making a validator for each parameter, so a call builds only the one it runs. The contexts are typer's or
-click's, depending on the version of typer.
+Every start of the program imports this module, so it imports nothing but typer. The module of a command is
+imported when the command is called; what the command needs is imported when it runs. Building a command means
+inspecting its signature and making a validator for each parameter, so only the called command is built. The
+contexts are typer's or click's, depending on the version of typer.
 """
 
 import copy
@@ -18,7 +18,7 @@ from typer.models import CommandInfo
 
 
 class LazyGroup(TyperGroup):
-    """`places`: name of a command -> its module, whose `app` (a Typer) is it, or holds it by that name."""
+    """`places`: name of a command -> its module, whose `app` (a Typer) is the command or contains it."""
 
     places: ClassVar[Mapping[str, str]] = {}
 
@@ -36,7 +36,7 @@ class LazyGroup(TyperGroup):
 
 
 class Subcommands(TyperGroup):
-    """The commands of one app, for its `cls`."""
+    """The commands of one app; a Typer gets this class as its `cls`."""
 
     infos: Mapping[str, CommandInfo]
 
@@ -64,7 +64,7 @@ def _load(place: str, name: str) -> Any:
 
 
 def _shell(app: typer.Typer, infos: Mapping[str, CommandInfo]) -> Subcommands:
-    """The group of an app, with none of its commands built."""
+    """The group of an app; none of its commands is built yet."""
     bare = copy.copy(app)
     bare.registered_commands = []
     group = get_group(bare)
@@ -106,7 +106,7 @@ PLACES: Final = {
     "completion": "ledgermq.commands.local",
     "version": "ledgermq.commands.local",
 }
-"""Every command in the order of `--help`, and the module whose `app` has it."""
+"""Every command in the order of `--help`, and the module whose `app` contains it."""
 
 
 class Commands(LazyGroup):
@@ -125,4 +125,4 @@ app = typer.Typer(
 
 @app.callback()
 def _root() -> None:
-    """Makes a group of an app that holds no command itself."""
+    """Typer makes a group of an app without commands of its own only if the app has a callback."""

@@ -25,21 +25,21 @@ Component = dict[str, Any]
 
 SPEC_VERSION: Final = "1.6"
 LICENCE_CHARS_MAX: Final = 80
-"""Some packages put the whole text of their licence into the field for its name."""
+"""Characters. Some packages write the whole text of their licence into the field for its name."""
 NESTED_BYTES_MAX: Final = 16 * 1024 * 1024
-"""A larger bill in another package is left out."""
+"""A bill inside another package that is larger than this is left out."""
 DPKG_STATUS: Final = Path("/var/lib/dpkg/status")
 OS_RELEASE: Final = Path("/etc/os-release")
 VENDORED: Final = Path("admin_api/static/vendor/README.md")
-"""Its table names the libraries that the wheel contains as they were published."""
+"""Its table lists the libraries that the wheel contains unchanged."""
 _VENDORED_ROW: Final = re.compile(r"^\| \[([^\]]+)\]\((\S+)\) \| (\S+) \| \[([^\]]+)\]", re.MULTILINE)
 _REQUIREMENT: Final = re.compile(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*([^;]*)(?:;\s*(.*))?")
 _LICENCE_CLASSIFIER: Final = "License :: "
 
 
 def bill_of_wheel(root: Path) -> bytes:
-    """What a wheel built from this checkout contains, and which packages it requires: these with the range of
-    versions that is declared, since a wheel does not choose them.
+    """The bill of a wheel built from this checkout: the libraries that it contains, and the packages that it
+    requires. These have a range of versions, since the wheel itself does not choose a version.
 
     Raises:
         OSError, KeyError, ValueError: the checkout is not complete.
@@ -92,8 +92,8 @@ def _parts(requirement: str) -> tuple[str, str, str]:
 
 
 def bill_of_environment(installed: Iterable[Distribution], system: Iterable[Component] = ()) -> bytes:
-    """Everything that is installed, with what each package contains by its own bills (PEP 770) and what it
-    requires. `system`: components beside the Python packages.
+    """The bill of all installed packages. Each has the libraries that its own bills name (PEP 770) and the
+    packages that it requires. `system`: components that are not Python packages.
     """
     found: dict[str, Component] = {}
     requires: dict[str, list[str]] = {}
@@ -115,7 +115,7 @@ def bill_of_environment(installed: Iterable[Distribution], system: Iterable[Comp
 
 
 def _edges(requirements: Iterable[str], refs: Mapping[str, str]) -> list[str]:
-    """Those that are installed. Of an extra's requirements too: whether it was asked for is not recorded."""
+    """The required packages that are installed, also those of extras: requested extras are not recorded."""
     names = {normalized(_parts(text)[0]) for text in requirements}
     return sorted(refs[name] for name in names if name in refs)
 

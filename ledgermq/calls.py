@@ -1,7 +1,6 @@
-"""One call of a command: to the brokers through the admin services in this process, or to an admin service.
-
-Both ways return the same JSON, so that everything that prints handles one form. Paths are relative to
-`/api/v1`.
+"""One call of a command. Without --admin it asks the brokers, through the admin services in this process;
+with --admin it asks an admin service. Both return the same JSON, so that there is one form to print. Paths
+are relative to `/api/v1`.
 """
 
 import functools
@@ -39,22 +38,22 @@ class Call:
 
     @functools.cached_property
     def service(self) -> "ApiClient":
-        """The admin service of --admin; all requests of a command share one limit of waiting."""
+        """The admin service of --admin; all requests of a command share one limit for waiting."""
         from ledgermq.api_client import ApiClient
 
         assert self.admin is not None
         return ApiClient(self.admin, self.token)
 
     def get(self, path: str, local: Ask, query: Mapping[str, object] | None = None) -> Json:
-        """What `GET /api/v1{path}` answers. Raises: UserError."""
+        """Return the answer of `GET /api/v1{path}`. Raises: UserError."""
         if self.admin is not None:
             answer: Json = self.service.call("GET", path, query)
             return answer
         return in_process(self.namesrv, local)
 
     def get_beside(self, part: str, path: str, local: Ask, query: Mapping[str, object] | None = None) -> Json:
-        """As `get`, for what is shown beside something that is worth showing without it: where it is not to
-        be read, an answer that only has the reason.
+        """As `get`, for an optional part of the output: if it cannot be read, the command goes on, and the
+        answer has only the reason.
         """
         try:
             return self.get(path, local, query)
@@ -62,7 +61,7 @@ class Call:
             return {"problems": [{"address": part, "problem": str(error)}], "isPartial": True}
 
     def show(self, answer: Json, render: Callable[[Json], None]) -> None:
-        """Prints it. Raises: typer.Exit when a part of it is missing."""
+        """Print the answer. Raises: typer.Exit when a part of it is missing."""
         if self.as_json:
             print_json(answer)
         else:
@@ -74,7 +73,7 @@ class Call:
 
 
 def in_process(namesrv: str, ask: Ask) -> Json:
-    """Asks over services opened for this one question. Raises: UserError."""
+    """Ask through admin services that are opened for this one question. Raises: UserError."""
     import asyncio
 
     answer: Json = orjson.loads(asyncio.run(checked(namesrv, ask)))
@@ -82,7 +81,7 @@ def in_process(namesrv: str, ask: Ask) -> Json:
 
 
 async def checked(namesrv: str, ask: Ask) -> str:
-    """The answer as JSON; a text as it is. Raises: UserError for what a service or broker refuses."""
+    """Return the answer as JSON; a text stays as it is. Raises: UserError if a service or broker refuses."""
     from pydantic import ValidationError
 
     from admin_api.errors import InvalidError, ServiceError
@@ -105,7 +104,7 @@ async def checked(namesrv: str, ask: Ask) -> str:
 
 
 def sentence(error: Exception) -> str:
-    """The error's words with a full stop."""
+    """The error's text with a full stop."""
     words = str(error)
     return words if words.endswith((".", "!", "?")) else f"{words}."
 
@@ -130,7 +129,7 @@ def remote(command: Callable[Concatenate[Call, P], None]) -> Callable[..., None]
 def _shared(
     namesrv: Namesrv = DEFAULT_NAMESRV, admin: Admin = None, token: Token = None, as_json: AsJson = False
 ) -> None:
-    """The place of the options of every remote command."""
+    """Declares the options that every remote command has."""
 
 
 def path_of(*parts: str) -> str:

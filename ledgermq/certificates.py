@@ -1,7 +1,7 @@
 """Certificate authorities and the certificates that they sign (X.509), for TLS.
 
-Keys are of the curve P-256: every client of RocketMQ accepts them, and a handshake costs a tenth of what RSA
-does. Nothing here is needed where the certificates are the user's own.
+Keys are of the curve P-256: every client of RocketMQ accepts them, and a handshake costs a tenth of one with
+RSA. A user who has certificates from elsewhere does not need this module.
 """
 
 import datetime
@@ -18,13 +18,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_DAYS: Final = 3650
 CERTIFICATE_DAYS: Final = 825
-"""Longer ones are refused by some TLS implementations."""
+"""Days. Some TLS implementations refuse certificates with a longer validity."""
 _BEGUN_EARLIER: Final = datetime.timedelta(hours=1)
-"""Another machine's clock may be slow; a certificate that is not valid yet is refused."""
+"""A certificate is valid from this long before now: a peer whose clock is slow would refuse it otherwise."""
 
 
 class CertificateError(ValueError):
-    """A file is not the certificate or key that it should be; the text is a sentence that names it."""
+    """A file does not contain the expected certificate or key; the text is a sentence that names the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class KeyPair:
         )
 
     def save(self, certificate: Path, key: Path) -> None:
-        """Write both, the key first and readable by this user only. Each file is replaced at once.
+        """Write both, the key first and readable by this user only. Each file is replaced atomically.
 
         Raises:
-            OSError: one cannot be written.
+            OSError: a file cannot be written.
         """
         replace_file(key, self.key_pem(), 0o600)
         replace_file(certificate, self.certificate_pem(), 0o644)
@@ -65,7 +65,7 @@ class KeyPair:
 
 
 def make_authority(name: str, days: int = AUTHORITY_DAYS) -> KeyPair:
-    """A new authority, signed by itself. It signs certificates, and no other authority."""
+    """A new, self-signed authority. It may sign certificates, but no other authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = (
@@ -84,7 +84,7 @@ def issue(
     uris: tuple[str, ...] = (),
     days: int = CERTIFICATE_DAYS,
 ) -> KeyPair:
-    """A certificate for a server and client of these host names or IP addresses, and of these URIs."""
+    """A certificate for these host names or IP addresses and these URIs, for servers and clients."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     names: list[x509.GeneralName] = [_host(host) for host in hosts]
@@ -143,10 +143,10 @@ def _host(host: str) -> x509.GeneralName:
 
 
 def replace_file(path: Path, data: bytes, mode: int) -> None:
-    """A reader sees the old file or the new one, never a part. The mode is set before the bytes are there.
+    """A reader sees the old file or the new one, never a part. The mode is set before the bytes are written.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     side = path.with_name(path.name + ".tmp")

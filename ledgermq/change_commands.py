@@ -1,6 +1,6 @@
-"""Changes from the command line: the effects are shown, a person confirms, then the change is made.
+"""Changes from the command line: the command shows the effects, the user confirms, then the change is made.
 
-Without --admin the change is made by this process with its user's name; no service's audit log knows of it.
+Without --admin this process makes the change in the name of its user, and no audit log of a service has it.
 """
 
 import inspect
@@ -29,7 +29,7 @@ _EFFECTS = (
 
 @dataclass(frozen=True, slots=True)
 class ChangeCall:
-    """A change as a request to `/api/v1{path}`, and how to make it here."""
+    """A change: as a request to `/api/v1{path}`, and as a function `local` that makes it in this process."""
 
     method: str
     path: str
@@ -39,7 +39,7 @@ class ChangeCall:
 
 
 class RefusedError(UserError):
-    """It was not done; `result` has the preview of now, or how each part went."""
+    """The change was not made; `result` has the present preview, or the outcome of each part."""
 
     def __init__(self, words: str, result: Json | None) -> None:
         super().__init__(words)
@@ -53,7 +53,7 @@ class _Way(Protocol):
 
 
 def change(call: Call, wanted: ChangeCall, *, yes: bool, dry_run: bool) -> None:
-    """Previews where something may be lost, asks for confirmation, makes the change, and prints the result.
+    """Preview the change if data may be lost, ask for confirmation, make the change, and print the result.
 
     Raises: UserError; typer.Exit when a part of it was not done.
     """
@@ -73,7 +73,7 @@ def change(call: Call, wanted: ChangeCall, *, yes: bool, dry_run: bool) -> None:
 
 
 def _require_yes(call: Call, preview: Json, *, yes: bool) -> None:
-    """Raises: UserError when there is no terminal to ask; typer.Exit when the answer is no."""
+    """Raises: UserError when there is no terminal to ask at; typer.Exit when the answer is no."""
     if yes:
         return
     if call.as_json or not sys.stdin.isatty():
@@ -92,7 +92,7 @@ def _print(call: Call, result: Json, *, is_refused: bool = False) -> None:
 
 
 def show_result(result: Json, *, is_refused: bool = False) -> None:
-    """The effects, warnings, and what did not work; what was refused as a whole is the error that follows."""
+    """Print effects, warnings and failed parts. The reason of a full refusal follows as an error."""
     title = f"{result['action']} {result['target']}"
     effects = result["effects"]
     if result["outcomes"] and all(outcome["ok"] for outcome in result["outcomes"]):
@@ -110,7 +110,7 @@ def show_result(result: Json, *, is_refused: bool = False) -> None:
 
 
 def _show_outcomes(result: Json) -> None:
-    """What failed, and what succeeded where the effects do not show it."""
+    """Print the parts that failed, and those that succeeded but are not named by an effect."""
     named = [result["target"], *(effect["subject"] for effect in result["effects"])]
     for outcome in result["outcomes"]:
         subject = outcome["subject"]

@@ -1,9 +1,9 @@
-"""The entry point of `ledgermq`: how its process starts, and how errors end.
+"""The entry point of `ledgermq`: it prepares the process and turns errors into messages and exit codes.
 
-Its settings must be made before typer is imported, so it imports nothing heavy itself. It defers modules of
-the standard library that libraries import and commands seldom use: they are loaded when something of them is
-used. `importlib.metadata` brings all of `email` and `zipfile` with it, for a search of plugins that is turned
-off: a twelfth of a short command's time.
+The settings must be made before typer is imported, so this module imports only small modules itself. It
+defers modules of the standard library that libraries import and commands seldom use: each is loaded at its
+first use. `importlib.metadata` alone imports all of `email` and `zipfile`, for a search for plugins that is
+turned off: a twelfth of a short command's time.
 """
 
 import atexit
@@ -26,17 +26,17 @@ UNUSED: Final[Mapping[str, tuple[str, ...]]] = {
     "secrets": (),
     "difflib": ("get_close_matches",),
 }
-"""What typer and pydantic import and a command seldom uses, and the functions they import from it."""
+"""Modules that typer and pydantic import but a command seldom uses; and the functions imported from each."""
 
 
 def main() -> None:
-    """The entry point: the one place where errors become words and exit codes."""
-    # Importing makes ten thousands of objects and no garbage: collecting again and again meanwhile costs a
-    # tenth of a short command's time. A long command is still collected, less often.
+    """The entry point: the one place where errors become messages and exit codes."""
+    # Imports make tens of thousands of objects and no garbage: the collector would take a tenth of a short
+    # command's time. In a long command it still runs, but less often.
     gc.set_threshold(GARBAGE_THRESHOLD)
-    # While Python ends it collects several times again: a sixth of the time.
+    # At its exit Python runs the collector several times more: a sixth of the time.
     atexit.register(gc.freeze)
-    # Pydantic searches plugins in every installed package, which is slow; we use none.
+    # Pydantic searches every installed package for plugins, which is slow; we use none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for name, functions in UNUSED.items():
         defer(name, *functions)
@@ -52,7 +52,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as error:
-        # Only a command of `spark` raises these; for the others their module is not there.
+        # Only a `spark` command raises these; other commands do not import their module.
         errors = sys.modules.get("rocketmq_spark.errors")
         if errors is None or not isinstance(error, errors.RocketmqSparkError):
             raise
@@ -65,17 +65,17 @@ _LOADING: Final = threading.RLock()
 
 
 class _Deferred(ModuleType):
-    """A placeholder of a module until it is used; then the module replaces it."""
+    """A placeholder for a module; at its first use the module replaces it."""
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__path__":  # asked for by each `from name import ...`; a package has one
+        if name == "__path__":  # `from name import ...` asks for it; only packages have one
             raise AttributeError(name)
         return getattr(_load(self), name)
 
 
 def defer(name: str, *functions: str) -> None:
-    """`functions` are those that others import by `from name import function`, which would be
-    a use. A module that is there already stays.
+    """Defer the import of a module. `functions`: names that others import by `from name import function`,
+    which must not count as a use of the module. A module that is already loaded stays.
     """
     if name in sys.modules:
         return
@@ -97,7 +97,7 @@ def _calling(module: ModuleType, function: str) -> Any:
 
 def _load(module: ModuleType) -> ModuleType:
     name = module.__name__
-    with _LOADING:  # of two threads that use it first, the second must not remove the loaded one again
+    with _LOADING:  # if two threads use it first, the second must not remove the loaded module
         if sys.modules.get(name) is module:
             del sys.modules[name]
         return importlib.import_module(name)

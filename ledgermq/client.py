@@ -1,5 +1,5 @@
-"""A small producer and a small consumer, for the commands that send and receive messages, and how they
-connect.
+"""A small producer and a small consumer for the commands that send and receive messages, and the client that
+connects them to the brokers.
 """
 
 import asyncio
@@ -54,12 +54,12 @@ _COMMIT_INTERVAL_S = 2.0
 _RETRY_PAUSE_S = 0.3
 _BATCHES_MAX = 64
 QueueKey = tuple[str, int]
-"""Broker name and queue id: what stays when the leader changes."""
+"""Broker name and queue id, which stay the same when the leader changes."""
 _T = TypeVar("_T")
 
 
 def messaging_client() -> RemotingClient:
-    """A client with the account and the TLS that the environment names, on the running loop; the caller
+    """A client on the running event loop. The environment names its account and its TLS files; the caller
     closes it.
 
     Raises: UserError.
@@ -71,7 +71,7 @@ def messaging_client() -> RemotingClient:
 
 
 def tls_credentials() -> TlsCredentials | None:
-    """The TLS that the environment names, for programs with sockets of their own; None: plain text.
+    """The TLS files that the environment names, for programs with their own sockets; None: plain text.
 
     Raises: UserError.
     """
@@ -84,7 +84,7 @@ def tls_credentials() -> TlsCredentials | None:
 
 @dataclass(frozen=True, slots=True)
 class SendReceipt:
-    """Where an acknowledged message is. `tries` is 1 when the first went through."""
+    """The place of an acknowledged message. `tries` is 1 when the first attempt was successful."""
 
     unique_key: str
     offset_msg_id: str
@@ -95,11 +95,11 @@ class SendReceipt:
 
 
 class Producer:
-    """Sends to the queues of a topic in turn. Each send is tried again, at the current leader, until it is
-    acknowledged or out of time.
+    """Sends to the queues of a topic in turn. Each send is retried at the current leader until it is
+    acknowledged or its time limit is reached.
 
-    A try whose answer was lost may have been stored, so a message can be stored twice, with the same
-    UNIQ_KEY.
+    If an answer is lost, the message may have been stored nevertheless. So a message can be stored twice,
+    with the same UNIQ_KEY.
     """
 
     def __init__(
@@ -123,9 +123,9 @@ class Producer:
     async def send(
         self, topic: str, body: bytes, *, tag: str | None = None, key: str | None = None
     ) -> SendReceipt:
-        """Returns once a majority has the message.
+        """Return once a majority has the message.
 
-        Raises: ClientError when it is refused for good, or not acknowledged within `give_up_s`.
+        Raises: ClientError when a retry cannot help, or there is no acknowledgement within `give_up_s`.
         """
         unique_key = f"{self._environment.rng.getrandbits(128):032X}"
         properties = {"UNIQ_KEY": unique_key, "WAIT": "true"}
@@ -149,7 +149,7 @@ class Producer:
             raise ClientError(f"no acknowledgement within {self._give_up_s:g} s: {reason}") from error
 
     async def _try(self, topic: str, body: bytes, properties: str) -> tuple[Queue, RemotingCommand]:
-        """One send. Raises: RetryableError when another may succeed, ClientError when none will."""
+        """One attempt to send. Raises: RetryableError if a retry may succeed, ClientError if not."""
         try:
             queues = await self._routes.publish_queues(topic)
         except ClientError as error:
@@ -196,10 +196,10 @@ class Delivery:
 
 
 class Consumer:
-    """Reads every queue of one topic by long pulls and keeps the group's offsets at the broker.
+    """Reads every queue of one topic by long polling and commits the group's offsets to the broker.
 
     It does not share queues with other consumers of the group: each of two consumers receives all messages.
-    Used with `async with`; leaving it commits the offsets of what was consumed from `messages`.
+    Use it with `async with`; at the end of the block the offsets of consumed messages are committed.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class Consumer:
         await self.commit()
 
     async def messages(self) -> AsyncGenerator[Delivery, None]:
-        """Messages as they come, those of a queue in order.
+        """Messages as they arrive; the messages of one queue are in order.
 
         Raises: ClientError.
         """
@@ -251,11 +251,11 @@ class Consumer:
                 yield Delivery(key, record)
 
     def consume(self, delivery: Delivery) -> None:
-        """The message is processed: the group continues behind it."""
+        """Mark the message as processed: the group continues with the next offset."""
         self._taken[delivery.queue] = delivery.record.queue_offset + 1
 
     async def commit(self) -> None:
-        """Commits the offsets of what was consumed since the last time; what fails is retried at the next."""
+        """Commit the offsets that changed since the last commit; failed ones are retried at the next."""
         for key, offset in list(self._taken.items()):
             queue = self._queues.get(key)
             if queue is None or self._committed.get(key) == offset:
@@ -283,7 +283,7 @@ class Consumer:
             await self.commit()
 
     async def _follow_routes(self) -> None:
-        """Reads each queue that appears; reports once when the topic does not exist yet."""
+        """Start to read each new queue; report once when the topic does not exist yet."""
         has_said = False
         while True:
             if not await self._refresh_route() and not has_said:
@@ -292,7 +292,7 @@ class Consumer:
             await asyncio.sleep(_ROUTE_INTERVAL_S if self._queues else _RETRY_PAUSE_S)
 
     async def _refresh_route(self) -> bool:
-        """Returns whether the topic has queues. Raises: ClientError when there were never any to read."""
+        """Return whether the topic has queues. Raises: ClientError if the first route cannot be read."""
         try:
             route = await self._routes.request(self._topic)
         except ClientError:
@@ -322,7 +322,7 @@ class Consumer:
                 await self._refresh_route()
 
     async def _first_offset(self, key: QueueKey) -> int:
-        """The group's stored offset, or the end of the queue at which the consumer begins."""
+        """The group's stored offset; without one, the minimum or maximum offset of the queue."""
         queue = self._queues[key]
         header = QueryConsumerOffsetRequestHeader(
             self._group, self._topic, key[1], set_zero_if_not_found=False
@@ -336,7 +336,7 @@ class Consumer:
         return _number(answer, "offset")
 
     async def _pull(self, key: QueueKey, offset: int) -> tuple[int, list[Record]]:
-        """One long pull: the offset to go on at, and what came."""
+        """One pull by long polling. Return the next offset, and the messages."""
         header = PullMessageRequestHeader(
             consumer_group=self._group,
             topic=self._topic,
@@ -368,7 +368,7 @@ class Consumer:
         *accepted: ResponseCode,
         timeout_s: float = 3.0,
     ) -> RemotingCommand:
-        """Raises: RetryableError when it may work later, ClientError when it will not."""
+        """Raises: RetryableError if a retry may succeed, ClientError if not."""
         request = RemotingCommand(code, ext_fields=header.ext_fields())
         return await ask_once(
             self._client, queue.address, request, (ResponseCode.SUCCESS, *accepted), timeout_s
@@ -376,9 +376,9 @@ class Consumer:
 
 
 def decode_records(body: bytes) -> list[Record]:
-    """The records of a pull's answer, compressed bodies made plain.
+    """The records in the answer to a pull, with bodies decompressed.
 
-    Raises: ClientError when the bytes are no records.
+    Raises: ClientError when the bytes are not records.
     """
     try:
         records = read_records(body)

@@ -20,7 +20,7 @@ STOCK_WORDS: Final = "a stock RocketMQ broker, which reports nothing about repli
 
 
 def show_cluster(view: Json) -> None:
-    """Every group, and why a node gave no answer."""
+    """Print every group, and for each node without an answer the reason."""
     if not view["groups"]:
         write(Styled("No broker has registered."))
     for group in view["groups"]:
@@ -40,12 +40,12 @@ def show_group(group: Json) -> None:
 
 
 def is_stock(group: Json) -> bool:
-    """Whether its brokers are known to be RocketMQ's own."""
+    """Whether the brokers of the group are known to be Apache RocketMQ's."""
     return bool(group["nodes"]) and all(node["isLedgermq"] is False for node in group["nodes"])
 
 
 def node_state(node: Json) -> Styled:
-    """Its role where it is up; what is being repaired, too."""
+    """The role of a node that is up, or its state; and what it repairs at present."""
     unknown = "up, stock" if node["isLedgermq"] is False else "unknown"
     state = (node["role"] or unknown).lower() if node["state"] == "up" else node["state"]
     style = {"leader": "bold green", "down": "bold red"}.get(state, "")
@@ -85,7 +85,7 @@ def show_nodes(view: Json) -> None:
 
 
 def show_node(found: Json) -> None:
-    """One node: its own report, and its leader's view of it."""
+    """Print one node: its own report, and its leader's view of it."""
     node, group = found["node"], found["group"]
     log, push = node["log"], node["push"] or {}
     fields: dict[str, object] = {

@@ -3,17 +3,17 @@
 from typing import Final
 
 NOT_DONE: Final = 1
-"""Also: the check found an error (`status`, `doctor`)."""
+"""The command failed, or a check found an error (`status`, `doctor`)."""
 WRONG_USAGE: Final = 2
 PARTIAL: Final = 3
-"""Some of it: a broker gave no answer, or some parts of a change were done and some not."""
+"""Done in part: a broker gave no answer, or only some parts of a change were made."""
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
-"""By a SIGTERM, as a shell counts: 128 and the signal's number."""
+"""Ended by SIGTERM: 128 plus the number of the signal, as in a shell."""
 
 
 class UserError(Exception):
-    """Ends the command with its text, a sentence, on stderr and with this exit code."""
+    """Ends the command: its text, a sentence, is printed on stderr; the process ends with `exit_code`."""
 
     def __init__(self, sentence: str, exit_code: int = NOT_DONE) -> None:
         super().__init__(sentence)

@@ -1,13 +1,13 @@
 """The certificates of a group's members in one folder, and the authority that signs them.
 
-    ca.pem      certificates of the authorities that are believed
-    ca.key      the private key of the one that signs; nodes do not need it, and it is best kept elsewhere
+    ca.pem      certificates of the trusted authorities
+    ca.key      private key of the authority that signs; nodes do not need it, so keep it on another machine
     n0.pem, …   certificate of each member, which names it by its URI (`dledger.credentials`)
     n0.key, …   its private key
 
-An authority is replaced in three steps, each in force on all members before the next begins: `ca.pem` gets
-the new one beside the old (`add_authority`), the members get new certificates (`renew`), and `ca.pem` loses
-the old one (`remove_old_authorities`). At any time every two members believe each other.
+An authority is replaced in three steps; each must be in force on all members before the next begins. First
+the new authority is added to `ca.pem` (`add_authority`), then members get new certificates (`renew`), then
+the old authority is removed from `ca.pem` (`remove_old_authorities`). So members always trust each other.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ledgermq.certificates import KeyPair, issue, make_authority, replace_file
 from ledgermq.errors import UserError
 
 RENEWED_BEFORE: Final = datetime.timedelta(days=60)
-"""A certificate that ends sooner is replaced where files are completed."""
+"""`complete` replaces a certificate that expires sooner than this."""
 _AUTHORITY: Final = "ca"
 
 
 class MemberFiles:
-    """A folder of certificates of one group. Its methods raise UserError for files that are not what they
-    should be, and OSError.
+    """A folder with the certificates of one group. Its methods raise UserError for files with wrong contents,
+    and OSError.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,7 +42,7 @@ class MemberFiles:
         self._authority_key = folder / f"{_AUTHORITY}.key"
 
     def complete(self, group: str, hosts: Mapping[str, tuple[str, ...]]) -> None:
-        """Make what is missing, has not the name of its member in this group, or ends soon.
+        """Make each certificate that is missing, does not name its member in this group, or expires soon.
 
         hosts: member -> host names and IP addresses in its certificate.
         """
@@ -54,7 +54,7 @@ class MemberFiles:
                 self._issue(node, own, (uri,))
 
     def renew(self, *nodes: str) -> list[str]:
-        """New certificates and keys, with the same names, for these members, or for all; for whom."""
+        """Make new certificates and keys, with the same names, for these members or for all; return which."""
         found = sorted(path.stem for path in self._folder.glob("*.pem") if path.stem != _AUTHORITY)
         for node in nodes or found:
             names = _names(self._certificate(node))
@@ -64,16 +64,16 @@ class MemberFiles:
         return list(nodes or found)
 
     def add_authority(self) -> None:
-        """A new authority signs from now on, and those before it are still believed."""
+        """A new authority signs from now on; the earlier ones are still trusted."""
         name = self._authority().certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
         self._save_authority(make_authority(str(name)), self._authorities.read_bytes())
 
     def remove_old_authorities(self) -> None:
-        """Only the authority that signs is believed."""
+        """From now on only the authority that signs is trusted."""
         replace_file(self._authorities, self._authority().certificate_pem(), 0o644)
 
     def copy_member(self, node: str, target: Path) -> None:
-        """Copy what one member needs, and nothing of the others, to a folder."""
+        """Copy the files that one member needs to a folder; no files of other members."""
         for name, mode in ((f"{node}.key", 0o600), (f"{node}.pem", 0o644), (self._authorities.name, 0o644)):
             replace_file(target / name, (self._folder / name).read_bytes(), mode)
 
@@ -82,7 +82,7 @@ class MemberFiles:
         pair.save(self._folder / f"{node}.pem", self._folder / f"{node}.key")
 
     def _authority(self) -> KeyPair:
-        """The authority whose key is here."""
+        """The authority whose key is in this folder."""
         try:
             key = load_pem_private_key(self._authority_key.read_bytes(), password=None)
             believed = x509.load_pem_x509_certificates(self._authorities.read_bytes())
@@ -97,13 +97,13 @@ class MemberFiles:
         )
 
     def _save_authority(self, authority: KeyPair, earlier: bytes = b"") -> None:
-        # First the certificate: the key that is there fits one of them whenever this is interrupted.
+        # First the certificate: if this is interrupted, the key in the folder still belongs to one of them.
         replace_file(self._authorities, authority.certificate_pem() + earlier, 0o644)
         replace_file(self._authority_key, authority.key_pem(), 0o600)
 
     def _is_good(self, node: str, uri: str) -> bool:
-        """Whether the member's files can be used for a while. Without the authority's key they are their
-        owner's, who renews them.
+        """Whether the member's files can be used for some time. Without the authority's key nothing can be
+        signed here; then the owner of the files renews them, and they count as good.
         """
         if not ((self._folder / f"{node}.pem").exists() and (self._folder / f"{node}.key").exists()):
             return False

@@ -1,4 +1,4 @@
-"""Options that several commands have, and moments as people write them."""
+"""Options that several commands have, and the parser of times that users write."""
 
 import re
 import time
@@ -54,7 +54,7 @@ FORMS: Final = "2026-01-31T05:00, 2026-01-31 05:00+01:00, a Unix time in ms, or 
 
 
 def parse_moment_ms(option: str, text: str) -> int:
-    """Unix time in ms. Without a zone it is this machine's. Raises: UserError."""
+    """Return Unix time in ms. A time without a zone is in this machine's time zone. Raises: UserError."""
     ago = _AGO.fullmatch(text)
     if ago is not None:
         return time.time_ns() // 1_000_000 - int(ago[1]) * _UNIT_MS[ago[2]]

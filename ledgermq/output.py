@@ -1,7 +1,7 @@
 """What commands print: tables and coloured lines for people, JSON for programs, and remarks on stderr.
 
-Rich draws tables too, but its import needs a sixth of a short command's time, so only `watch` uses it. The
-width of a character comes from `rich.cells`, which needs nothing else of it.
+Rich prints tables too, but its import takes a sixth of a short command's time, so only `watch` uses it. The
+width of a character comes from `rich.cells`, which imports nothing else of rich.
 """
 
 import os
@@ -19,23 +19,23 @@ from rich.cells import cell_len, chop_cells
 from telemetry.escapes import escaped, escaped_json
 
 FILE_WIDTH: Final = 200
-"""Columns where stdout is no terminal, so that nothing is folded there."""
+"""Columns when stdout is not a terminal: so many that no line is folded."""
 COLUMN_WIDTH_MIN: Final = 8
-"""A column is never folded to less, at any width of the terminal."""
+"""The least width of a folded column, even on a narrow terminal."""
 _CODES: Final = {"bold": 1, "dim": 2, "italic": 3, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
-"""Words of a style (rich's own), and what the terminal calls them (ECMA-48, SGR)."""
+"""Words of a style, as in rich, and their codes for the terminal (ECMA-48, SGR)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Styled:
-    """A text of printable characters, and words such as `bold red`."""
+    """A text of printable characters, and its style, such as `bold red`."""
 
     text: str
     style: str = ""
 
 
 def write(*parts: Styled) -> None:
-    """One line, or several with line ends in it; what stdout cannot encode is `?`."""
+    """Print one or several lines. A character that stdout cannot encode becomes `?`."""
     encoding = sys.stdout.encoding or "utf-8"
     line = "".join(map(_painted, parts))
     print(line.encode(encoding, "replace").decode(encoding))
@@ -55,7 +55,7 @@ def write_table(heads: Sequence[Styled], rows: Sequence[Sequence[Styled]], is_nu
 
 
 def write_fields(fields: Sequence[tuple[str, Styled]]) -> None:
-    """Names, and what they are beside them."""
+    """Print names, each with its value to the right."""
     names = max((_width(name) for name, _ in fields), default=0)
     room = max(COLUMN_WIDTH_MIN, _terminal_width() - names - 2)
     for name, value in fields:
@@ -74,7 +74,7 @@ def _write_row(row: Sequence[Styled], widths: Sequence[int], is_number: Sequence
 
 
 def _fitted(widths: Sequence[int], room: int) -> list[int]:
-    """The widest ones cut, all to the same, until they have room together."""
+    """The widest columns are cut, all to the same width, until the table fits."""
     fitted = list(widths)
     while (excess := sum(fitted) - room) > 0:
         widest = max(fitted)
@@ -91,7 +91,7 @@ def _folded(text: str, width: int) -> list[str]:
 
 
 def _lines(text: str, width: int) -> Iterator[str]:
-    """Between words if possible, else where a line is full."""
+    """Split between words if possible, else where a line is full."""
     if cell_len(text) <= width:
         yield text
     elif text.isascii():
@@ -117,7 +117,7 @@ def _painted(part: Styled) -> str:
 
 
 def _has_colours() -> bool:
-    """`NO_COLOR` is what no-color.org says."""
+    """`NO_COLOR` is read as no-color.org defines it."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -160,12 +160,12 @@ def print_json(value: object) -> None:
 
 
 def remark(line: str) -> None:
-    """A word beside the answer, often a broker's own."""
+    """Print a remark on stderr; its text often comes from a broker."""
     print(printable(line), file=sys.stderr)
 
 
 def show_table(rows: Iterable[Json] | None, columns: Sequence[Column], title: str | None = None) -> None:
-    """With a title of any length above it. None: unknown."""
+    """Print a table, with a title above it. `rows` None: unknown."""
     shown = list(rows or ())
     if title is not None:
         write(Styled(printable(title), "italic"))
@@ -176,7 +176,7 @@ def show_table(rows: Iterable[Json] | None, columns: Sequence[Column], title: st
 
 
 def show_pages(answer: Json) -> None:
-    """What is not on this page."""
+    """Say how many rows are on later pages."""
     left = answer["total"] - (answer["page"] - 1) * answer["pageSize"] - len(answer["items"])
     if left > 0:
         remark(f"{left} more: --page {answer['page'] + 1}")
@@ -189,14 +189,14 @@ def write_cells(rows: Iterable[Json], columns: Sequence[Column]) -> None:
 
 
 def show_fields(fields: Mapping[str, object], title: str | None = None) -> None:
-    """One thing: its fields one below the other."""
+    """Print one object: its fields, one below the other."""
     if title is not None:
         write(Styled(printable(title), "bold"))
     write_fields([(_on_one_line(name), cell(value, UNKNOWN)) for name, value in fields.items()])
 
 
 def cell(value: object, nothing: str = UNKNOWN) -> Styled:
-    """How a value is shown."""
+    """The text of a table cell for a value."""
     if isinstance(value, Styled):
         return value
     if value is None:
@@ -211,12 +211,12 @@ def cell(value: object, nothing: str = UNKNOWN) -> Styled:
 
 
 def printable(value: object) -> str:
-    """What cannot be seen, or would speak to the terminal, as escapes. Texts come from outside."""
+    """Escape invisible characters and those that control the terminal: texts may come from clients."""
     return escaped(str(value), keep="\n")
 
 
 def _on_one_line(name: str) -> str:
-    """Names come from outside, too: producers name the properties of messages."""
+    """Names can come from clients, too: producers choose the names of message properties."""
     return printable(name).replace("\n", "\\n")
 
 

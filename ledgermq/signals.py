@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """While the main thread is in it, a SIGTERM raises SystemExit there, so that every `finally` runs."""
+    """Inside this block a SIGTERM raises SystemExit in the main thread, so that every `finally` runs."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's
+        yield  # only the main thread can set signal handlers
         return
     before = signal.signal(signal.SIGTERM, _end)
     try:
@@ -31,8 +31,8 @@ def _end(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run`, where a SIGTERM cancels the main task as asyncio has a SIGINT do: it may still wait for
-    something, such as the offsets of what was consumed, while the tasks that it needs for that go on.
+    """As `asyncio.run`, but SIGTERM cancels the main task, as SIGINT does in asyncio. The cancelled task may
+    still await something, such as the commit of offsets, while the tasks that it needs for that continue.
 
     Raises: SystemExit after a SIGTERM.
     """

@@ -1,5 +1,5 @@
-"""What `ledgermq watch` polls, over persistent connections, and what it shows: nodes with their log ends, the
-lag of consumers, rates; and its keys, which are read from the terminal without Enter.
+"""`ledgermq watch`: polls over persistent connections, and shows nodes with the ends of their logs, the lag
+of consumers, and rates. Its keys are read from the terminal without Enter.
 """
 
 import asyncio
@@ -47,19 +47,19 @@ class Snapshot:
 
     @property
     def is_partial(self) -> bool:
-        """Whether a part is missing, or something of a part."""
+        """Whether a part is missing or incomplete."""
         return bool(self.problems) or any(part.get("isPartial") for part in self.parts.values())
 
     @property
     def silent(self) -> dict[str, str]:
-        """Nodes without an answer for some part, with the reason."""
+        """Nodes that gave no answer for some part, each with the reason."""
         troubles = [trouble for part in self.parts.values() for trouble in part.get("problems") or ()]
         return {trouble["address"]: trouble["problem"] for trouble in troubles}
 
 
 @contextmanager
 def poller(call: Call) -> Iterator[Callable[[], Snapshot]]:
-    """Yields a function that polls once. It never raises for what a broker or service does."""
+    """Yield a function that polls once. It does not raise when a broker or service fails."""
     if call.admin is not None:
         yield _http_poller(call)
         return
@@ -79,7 +79,8 @@ def _http_poller(call: Call) -> Callable[[], Snapshot]:
     admin = call.admin
 
     def poll() -> Snapshot:
-        client = ApiClient(admin, call.token)  # with time limits of its own: polling continues for days
+        # A new client for each poll: the limit for waiting is per client, and polling continues for days.
+        client = ApiClient(admin, call.token)
         parts: dict[str, Json] = {}
         problems: dict[str, None] = {}
         for name in PARTS:
@@ -94,7 +95,7 @@ def _http_poller(call: Call) -> Callable[[], Snapshot]:
 
 
 class _Opened:
-    """The services of this process, while it polls."""
+    """The admin services of this process, open while it polls."""
 
     def __init__(self, namesrv: str) -> None:
         self._namesrv = namesrv
@@ -151,7 +152,7 @@ def _groups(services: "Services") -> "Awaitable[BaseModel]":
 
 
 class Keys:
-    """While it is entered, keys come one by one and are not echoed; Ctrl-C stays what it is."""
+    """Inside this block keys are read one by one and are not echoed; Ctrl-C works as before."""
 
     def __init__(self, terminal: TextIO) -> None:
         self._fd = terminal.fileno()
@@ -168,7 +169,7 @@ class Keys:
         termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
 
     def wait(self, seconds: float) -> str | None:
-        """The next key, or None when none came meanwhile; an ended input is a `q`."""
+        """The next key, or None if none was pressed in this time. The end of stdin counts as `q`."""
         waiting = select.poll()
         waiting.register(self._fd, select.POLLIN)
         if not waiting.poll(1_000 * seconds):
@@ -180,19 +181,19 @@ class Keys:
 BAR_CELLS: Final = 24
 BAR_CELLS_MIN: Final = 4
 UNKNOWN: Final = "?"
-"""Unknown: a node that is down has it in every column, and 80 columns are few."""
+"""Unknown. One character, since a node that is down has it in every column of a terminal of 80 columns."""
 _ELECTIONS: Final = 3
 
 
 @dataclass(slots=True)
 class Pace:
-    """Rates from two polls: the counts, and when they were polled (seconds of one clock)."""
+    """Rates between two polls: the earlier counts, and when they were polled (seconds of one clock)."""
 
     at_s: float | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def rates(self, counts: Mapping[str, int], at_s: float) -> dict[str, float]:
-        """Of each count, per second since the last snapshot; nothing the first time."""
+        """The rate of each count, per second since the last snapshot; none at the first snapshot."""
         before, then_s = self.counts, self.at_s
         self.counts, self.at_s = counts, at_s
         if then_s is None or at_s <= then_s:
@@ -202,7 +203,7 @@ class Pace:
 
 @dataclass(slots=True)
 class Watched:
-    """Renders one snapshot after the other."""
+    """Renders snapshots, one after the other."""
 
     entries: Pace = field(default_factory=Pace)
     lags: Pace = field(default_factory=Pace)
@@ -258,7 +259,7 @@ class Watched:
 
 
 def _committed(group: Json) -> int | None:
-    """The highest that a node reports; None if none does."""
+    """The highest value that a node reports; None if no node reports one."""
     reported: list[int | None] = [node["log"]["committedIndex"] for node in group["nodes"]]
     return max((index for index in reported if index is not None), default=None)
 
@@ -286,7 +287,7 @@ def _shown(value: object) -> "RenderableType":
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A node's log, drawn as wide as its column is: folded it would be useless."""
+    """A node's log as a bar, as wide as its column: a folded bar would be useless."""
 
     node: Json
 
@@ -302,7 +303,7 @@ class Bar:
 
 
 def bar(node: Json, cells: int = BAR_CELLS) -> str:
-    """How much of the longest log the node has committed (=) and beyond that only written (-)."""
+    """The share of the longest log that the node has committed (=), and only written (-)."""
     log: Json = node["log"]
     top: int = node["top"]
     if log["endIndex"] is None or top <= 0:

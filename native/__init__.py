@@ -1,11 +1,11 @@
-"""The one seam to the compiled modules: what they offer, or None where they are not there.
+"""The only access to the compiled modules: it returns their functions, or None if they are not compiled.
 
 The module that owns a rule also has it in Python, and calls `native` once, at import. A compiled function
-does the ordinary case, a whole batch in one call, and hands back what it finds unusual, so that every refusal
-and every error has the Python version as its only source.
+handles the ordinary case, a whole batch in one call, and leaves unusual input to the Python version. So only
+the Python version refuses input and raises errors.
 
-`python -m native` compiles the modules in place; an installation does so by itself where a C compiler is.
-LEDGERMQ_PURE=1 in the environment leaves them out.
+`python -m native` compiles the modules in place; an installation compiles them if there is a C compiler. With
+LEDGERMQ_PURE=1 in the environment they are not used.
 """
 
 import importlib
@@ -15,18 +15,18 @@ from typing import Any, Final
 
 MODULES: Final = ("_log", "_remoting")
 VERSION: Final = 13
-"""Raised whenever a compiled function takes or gives something else: an older build is then not used."""
+"""Increased when a compiled function changes its arguments or results: an older build is then not used."""
 PURE_VARIABLE: Final = "LEDGERMQ_PURE"
 
 
 def function(module: str, name: str) -> Callable[..., Any] | None:
-    """A compiled function, or None: the caller's own Python does it then."""
+    """A compiled function, or None: then the caller uses its Python version."""
     loaded = _load(module)
     return None if loaded is None else getattr(loaded, name)
 
 
 def compiled_modules() -> list[str]:
-    """Which of the modules are used; none means pure Python."""
+    """The names of the modules in use; none means pure Python."""
     return [name for name in MODULES if _load(name) is not None]
 
 

@@ -1,4 +1,4 @@
-"""`python -m native [FLAG …]`: compile the C modules in place; the flags go to the compiler as well."""
+"""`python -m native [FLAG …]`: compile the C modules in place, with these flags added for the compiler."""
 
 import sys
 

@@ -25,7 +25,7 @@ SOURCES: Final[Mapping[str, Sequence[str]]] = {
         *("remoting_pulls.c", "remoting_poll.c", "crc32.c"),
     ),
 }
-"""The C files of each module. Headers lie beside them."""
+"""The C files of each module. Headers are in the same folder."""
 FLAGS: Final = (
     "-std=gnu11",
     "-O3",
@@ -40,11 +40,11 @@ LIMIT_S: Final = 300.0
 
 
 class CannotCompileError(Exception):
-    """There is no compiler, no headers, or the compiler refused; the text says which."""
+    """There is no compiler, there are no headers, or the compiler failed; the text has the reason."""
 
 
 def compile_modules(target: Path, extra_flags: Sequence[str] = ()) -> list[Path]:
-    """Compile every module into `target`; the files made. Raises CannotCompileError."""
+    """Compile every module into `target`; return the files. Raises CannotCompileError."""
     compiler = find_compiler()
     headers = Path(sysconfig.get_paths()["include"])
     if not (headers / "Python.h").is_file():
@@ -63,7 +63,7 @@ def compile_modules(target: Path, extra_flags: Sequence[str] = ()) -> list[Path]
 
 
 def find_compiler() -> list[str]:
-    """The command of the C compiler; CC in the environment comes first. Raises CannotCompileError."""
+    """The command of the C compiler; CC in the environment has precedence. Raises CannotCompileError."""
     if os.name != "posix":
         raise CannotCompileError(f"the modules are written for POSIX systems, not for {os.name}")
     wanted = os.environ.get("CC")

@@ -1,10 +1,10 @@
-"""What an address says about who can reach it."""
+"""Whether an address can be reached from other machines."""
 
 import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there. Other names than `localhost` may be anything."""
+    """Whether only this machine can connect to the address. False for every name except `localhost`."""
     if host == "localhost":
         return True
     try:

@@ -1,10 +1,10 @@
 """Outgoing connections that do not occupy a server's port.
 
 The system gives an outgoing connection a local port from a range that may contain a server's port. While the
-server is down, two things can happen to that port, and both keep the server from starting:
+server is down, its port can be taken in two ways. In both the server cannot start:
 
-- A connection attempt to the server gets this very port: TCP then connects the socket to itself.
-- A connection to another address gets it, and keeps it until a minute after its end.
+- A connection attempt to the server gets this same port: TCP then connects the socket to itself.
+- A connection to another address gets the port, and keeps it until a minute after it was closed.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ import struct
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 if TYPE_CHECKING:
-    import asyncio  # not every command of the command line needs it
+    import asyncio  # some commands of the command line do not need asyncio
 
 _RESET: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER: a close sends a reset, and the port is free at once."""
+"""SO_LINGER with 0 s: a close sends a reset, and the port is free at once."""
 
 
 class Dialled(Protocol):
-    """A connected socket, or an asyncio transport's view of one."""
+    """A connected socket, or the one that an asyncio transport exposes."""
 
     def getsockname(self) -> Any: ...
     def getpeername(self) -> Any: ...
@@ -39,15 +39,15 @@ def leads_to_itself(connected: Dialled) -> bool:
 
 
 def is_usable(connected: Dialled) -> bool:
-    """To be called once for each new connection; the caller closes one that is not usable.
+    """Call it once for each new connection; the caller closes one that is not usable.
 
-    A usable connection is set to let servers listen on its port, also after its end.
+    It sets an option of a usable connection that lets servers listen on its port, even after its end.
     """
     if leads_to_itself(connected):
         with contextlib.suppress(OSError):
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         return False
-    if os.name == "posix":  # the same option lets others steal a port elsewhere
+    if os.name == "posix":  # on other systems this option lets other users take a port
         with contextlib.suppress(OSError):
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return True

@@ -1,4 +1,4 @@
-"""The system's table of TCP sockets and their processes (Linux; elsewhere nothing is found)."""
+"""The system's table of TCP sockets and their processes (Linux; on other systems it finds nothing)."""
 
 import contextlib
 import ipaddress
@@ -12,7 +12,7 @@ from typing import Final
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _SEARCH_S: Final = 3.0
-"""Time limit for finding the process: there may be many, with many files each."""
+"""Time limit for the search: there may be many processes, each with many open files."""
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _TABLE_BYTES_MAX: Final = 32 << 20
 _LISTEN: Final = "0A"
@@ -36,12 +36,12 @@ class Entry:
 
     @property
     def has_ended(self) -> bool:
-        """No process has it open; the system keeps it for late segments."""
+        """No process has the socket open; the system keeps it for late segments."""
         return self.inode == _NO_INODE
 
 
 def entries_of(host: str, port: int) -> list[Entry]:
-    """The sockets with this port at the address; a host name stands for any address of this machine."""
+    """The sockets with this address and port; a host name means any address of this machine."""
     try:
         wanted = ipaddress.ip_address(host)
     except ValueError:
@@ -72,7 +72,7 @@ def _entry(words: list[str]) -> Entry:
 
 
 def _ip(text: str) -> Ip:
-    """The kernel writes words of 4 bytes, each as the machine has it in memory."""
+    """The kernel writes words of 4 bytes, each in the byte order of the machine."""
     words = [int(text[at : at + 8], 16) for at in range(0, len(text), 8)]
     found = ipaddress.ip_address(b"".join(word.to_bytes(4, sys.byteorder) for word in words))
     mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
@@ -80,7 +80,7 @@ def _ip(text: str) -> Ip:
 
 
 def pid_with(inodes: Collection[str]) -> int | None:
-    """A process that has one of these sockets; None if it ended, is another user's or not found in time."""
+    """A process with one of these sockets; None if it ended, is another user's, or was not found in time."""
     end_s = time.monotonic() + _SEARCH_S
     wanted = {f"socket:[{inode}]" for inode in inodes}
     for process in Path("/proc").glob("[0-9]*") if wanted else ():
@@ -93,14 +93,14 @@ def pid_with(inodes: Collection[str]) -> int | None:
 
 
 def _open_files(process: Path) -> Iterator[str]:
-    with contextlib.suppress(OSError):  # it has ended, or is another user's
+    with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
         for each in (process / "fd").iterdir():
             with contextlib.suppress(OSError):
                 yield str(each.readlink())
 
 
 def program(pid: int) -> str:
-    """The program that it runs, without options: some of them are secrets."""
+    """The program of a process, without options, since some of them are secrets."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()[:4096].decode("utf-8", "replace").split("\0")
     except OSError:

@@ -1,4 +1,4 @@
-"""Ports to listen on: waits for one that is about to be free, and names the process that uses one."""
+"""Ports to listen on: waits for a port that will soon be free, and names the process that uses a port."""
 
 import asyncio
 import errno
@@ -10,16 +10,16 @@ from typing import Final, TypeVar
 from sockets.holders import Entry, entries_of, pid_with, program
 
 WAIT_S: Final = 3.0
-"""For a port that only a connection uses: a connection to itself is closed by its process at once."""
+"""Time to wait for a port that only a connection uses. A connection to itself is closed at once."""
 _PAUSE_S: Final = 0.05
 
 _T = TypeVar("_T")
 
 
 class PortInUseError(OSError):
-    """Another socket has the port, `is_listening` or a connection's.
+    """Another socket uses the port: one that listens (`is_listening`), or a connection.
 
-    `by` names its process, as ` by …`, and is empty when that is unknown.
+    `by` names its process, as ` by …`; it is empty if the process is unknown.
     """
 
     def __init__(self, port: int, by: str, *, is_listening: bool) -> None:
@@ -32,8 +32,8 @@ class PortInUseError(OSError):
 
 
 async def listening(start: Callable[[], Awaitable[_T]], host: str, port: int) -> _T:
-    """The result of `start`, which binds the port. It is tried again for WAIT_S while only connections use
-    the port.
+    """Call `start`, which binds the port, and return its result. While only connections use the port, it is
+    retried for WAIT_S.
 
     Raises: PortInUseError, OSError.
     """
@@ -74,7 +74,7 @@ def bound_now(host: str, port: int) -> socket.socket:
 
 
 def _require_passing(error: OSError, host: str, port: int, may_wait: bool) -> None:
-    """Raises: the error with the process that uses the port, unless the port may soon be free."""
+    """Raises: PortInUseError or OSError, unless the port may soon be free and the caller may wait."""
     if error.errno != errno.EADDRINUSE:
         raise error
     entries = entries_of(host, port)
@@ -84,7 +84,7 @@ def _require_passing(error: OSError, host: str, port: int, may_wait: bool) -> No
 
 
 def _by(entries: list[Entry]) -> str:
-    """The process that uses the port: a listener before the connections that it has accepted."""
+    """The process that uses the port; a listening socket is preferred to connections that it accepted."""
     if not entries:
         return ""
     entry = min(entries, key=lambda entry: (not entry.is_listening, entry.has_ended))

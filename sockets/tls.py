@@ -1,9 +1,9 @@
-"""TLS without I/O: the peer's bytes in, plain bytes out, and back; certificates that are loaded again
-when their files change.
+"""TLS without I/O: it decrypts the bytes of the peer and encrypts those for the peer. Certificates are loaded
+again when their files change.
 
-A connection feeds what its transport received into a `TlsStream` and writes to the transport what the stream
-gives it. So plain text and TLS can share one port, where the first byte of a connection says which it is, and
-the same code runs over simulated networks. The cryptography and the protocol are OpenSSL's (`ssl.SSLObject`).
+A connection passes received bytes to a `TlsStream`, and writes the stream's outgoing bytes to its transport.
+So plain text and TLS can share one port (the first byte of a connection shows which it is), and the same code
+runs over simulated networks. Cryptography and protocol are OpenSSL's (`ssl.SSLObject`).
 """
 
 import contextlib
@@ -18,18 +18,18 @@ from typing import Any, Final, Literal
 logger = logging.getLogger(__name__)
 
 HANDSHAKE_FIRST_BYTE: Final = 0x16
-"""The content type of a handshake (RFC 8446, 5.1), with which every TLS connection begins. No frame of ours
-begins with it: a frame's first byte is the highest one of a length that is below 16 MiB.
+"""The content type of a handshake (RFC 8446, 5.1): the first byte of every TLS connection. No remoting frame
+begins with it: its first byte is the highest byte of a length, and lengths are below 16 MiB, so it is 0.
 """
 READ_AT_ONCE_BYTES: Final = 16 * 1024
-"""Bytes that one call of `SSLObject.read` may return: a record has no more, and each call gets memory for
-so many.
+"""The most bytes that one call of `SSLObject.read` may return: a record has no more, and each call allocates
+this much memory.
 """
 _RECORD_HEAD_BYTES: Final = 5
 
 Side = Literal["server", "client"]
 PeerCheck = Literal["none", "optional", "required"]
-"""Whether the peer must have a certificate that one of the trusted authorities signed."""
+"""Whether the peer must show a certificate that one of the trusted authorities signed."""
 
 
 class TlsError(Exception):
@@ -37,18 +37,18 @@ class TlsError(Exception):
 
 
 class TlsFilesError(ValueError):
-    """Certificate, key or authorities cannot be loaded; the text is a sentence that names the file."""
+    """A certificate, key or authority cannot be loaded; the text is a sentence that names the file."""
 
 
 class TlsSettingsError(TlsFilesError):
-    """The settings of TLS do not fit together; the text is a sentence."""
+    """The TLS settings contradict each other; the text is a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
     """PEM files of one side.
 
-    certificate, key: what this side shows, with intermediate certificates behind its own; None: nothing.
+    certificate, key: this side's certificate, followed by intermediate ones, and its key; None: it has none.
     authorities: certificates of the authorities that may have signed the peer's; None: the system's.
     """
 
@@ -63,9 +63,9 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class PeerNames:
-    """The names in a certificate that was verified: of its subject alternative name, and the common name.
+    """The names in a verified certificate: its subject alternative names, and its common name.
 
-    ends_at_s: when it ends, as Unix time; None: not known.
+    ends_at_s: when the certificate expires, in Unix s; None: not known.
     """
 
     uris: tuple[str, ...] = ()
@@ -75,9 +75,9 @@ class PeerNames:
 
 
 class TlsCredentials:
-    """Makes the streams of one side. Files that changed since the last connection are loaded again. While
-    they do not fit together, as between the replacement of a certificate and of its key, the earlier ones are
-    used.
+    """Makes the streams of one side. Files that changed since the last connection are loaded again. If they
+    cannot be loaded, for example because the certificate was replaced and its key not yet, the earlier ones
+    stay in use.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class TlsCredentials:
         """Load the files.
 
         Raises:
-            TlsFilesError: one cannot be read, or they do not fit together.
+            TlsFilesError: a file cannot be read, or a key does not belong to its certificate.
         """
         self._files = files
         self._side: Side = side
@@ -100,9 +100,9 @@ class TlsCredentials:
         self._context = self._load()
 
     def stream(self, host_name: str | None = None) -> "TlsStream":
-        """The stream of a new connection. `host_name`: of the server, for a client that checks it.
+        """The stream of a new connection. `host_name`: the server's, for a client that checks it.
 
-        Raises TlsError: it can be no name of a host.
+        Raises TlsError: `host_name` is not a valid host name.
         """
         try:
             return TlsStream(self.context(), self._side, host_name)
@@ -110,19 +110,19 @@ class TlsCredentials:
             raise TlsError(str(error)) from None
 
     def wrap(self, connected: socket.socket, host_name: str) -> ssl.SSLSocket:
-        """Shake hands on a blocking socket, as its client. For programs without an event loop.
+        """Do the handshake on a blocking socket, as client. For programs without an event loop.
 
         Raises:
-            TlsError, OSError: the socket is still the caller's to close.
+            TlsError, OSError: the handshake failed; the caller must close the socket.
         """
-        self.stream(host_name)  # of a name that it refuses, OpenSSL's binding would leave the socket open
+        self.stream(host_name)  # raises for a wrong name; `wrap_socket` would leave the socket open
         try:
             return self.context().wrap_socket(connected, server_hostname=host_name)
         except ssl.SSLError as error:
             raise TlsError(_reason(error)) from None
 
     def context(self) -> ssl.SSLContext:
-        """What the next connection is made with."""
+        """The SSL context for the next connection, with the present files."""
         state = self._stat()
         if state != self._state:
             self._state = state
@@ -158,7 +158,7 @@ class TlsCredentials:
 
 
 def _signature(path: Path) -> tuple[int, int, int] | None:
-    """What differs between a file and its replacement; None for a file that is not there."""
+    """Values that change when a file is replaced; None for a missing file."""
     try:
         found = path.stat()
     except OSError:
@@ -169,7 +169,7 @@ def _signature(path: Path) -> tuple[int, int, int] | None:
 def _load_certificate(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
     both = f"{certificate} and {key}" if key is not None else str(certificate)
     try:
-        # An empty password: OpenSSL would otherwise ask for one on the terminal, and the process would wait.
+        # An empty password: otherwise OpenSSL would ask for one on the terminal, and block the process.
         context.load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:
         raise TlsFilesError(
@@ -192,12 +192,12 @@ def _load_authorities(context: ssl.SSLContext, authorities: Path | None) -> None
 
 
 def certificate_ends_ms(certificates: Path) -> list[int]:
-    """When each certificate of a PEM file ends, in Unix ms; at least one.
+    """When each certificate in a PEM file expires, in Unix ms; at least one value.
 
     Raises:
-        TlsFilesError: the file cannot be read, or has none.
+        TlsFilesError: the file cannot be read, or has no certificate.
     """
-    from cryptography import x509  # only where there are certificates: it takes some 10 ms
+    from cryptography import x509  # imported only when needed: the import takes some 10 ms
 
     try:
         found = x509.load_pem_x509_certificates(certificates.read_bytes())
@@ -207,8 +207,8 @@ def certificate_ends_ms(certificates: Path) -> list[int]:
 
 
 class TlsStream:
-    """The TLS of one connection. After TlsError it is not usable any more; what `take_outgoing` has then is
-    the alert that tells the peer why.
+    """The TLS of one connection. After TlsError it must not be used any more, except that `take_outgoing`
+    still returns the alert with the reason for the peer.
     """
 
     def __init__(self, context: ssl.SSLContext, side: Side, host_name: str | None = None) -> None:
@@ -222,21 +222,21 @@ class TlsStream:
         self.is_established = False
         """The handshake is complete, and the peer's certificate is accepted."""
         self.is_at_end = False
-        """The peer has closed its side in order."""
+        """The peer has sent close_notify: no more bytes come from it."""
 
     @property
     def partial_bytes(self) -> int:
-        """The bytes received of a record that is not complete yet; a record has 16 KiB and some at most.
-        During the handshake all that was received: OpenSSL keeps messages of several records, up to 128 KiB.
+        """The number of received bytes of an incomplete record; a record has little more than 16 KiB at most.
+        During the handshake, all received bytes: OpenSSL keeps messages of several records, up to 128 KiB.
         """
         return self._records.partial_bytes if self.is_established else self._handshake_bytes
 
     def start(self) -> None:
-        """A client's first step: its greeting is then in `take_outgoing`."""
+        """The first step of a client; afterwards `take_outgoing` returns its ClientHello."""
         self._shake_hands()
 
     def receive(self, data: bytes) -> bytes:
-        """The plain bytes in what the peer sent; may be none. Raises TlsError."""
+        """Decrypt bytes from the peer; the result may be empty. Raises TlsError."""
         self._incoming.write(data)
         self._records.advance(data)
         if not self.is_established:
@@ -245,7 +245,7 @@ class TlsStream:
         return self._read() if self.is_established else b""
 
     def encrypt(self, parts: Iterable[bytes | memoryview]) -> None:
-        """Put plain bytes behind what `take_outgoing` has. Raises TlsError."""
+        """Encrypt plain bytes and append them for `take_outgoing`. Raises TlsError."""
         assert self.is_established, "plain bytes before the handshake is complete"
         try:
             for part in parts:
@@ -255,17 +255,17 @@ class TlsStream:
             raise TlsError(_reason(error)) from None
 
     def take_outgoing(self) -> bytes:
-        """What must be sent to the peer now."""
+        """Return and remove the bytes that must be sent to the peer now."""
         return self._outgoing.read()
 
     def end(self) -> None:
-        """Tell the peer that no more bytes come (close_notify). Its answer is not waited for."""
+        """Send close_notify: no more bytes come from this side. It does not wait for the peer's answer."""
         if self.is_established:
-            with contextlib.suppress(ssl.SSLError):  # the peer's own close_notify is not there yet
+            with contextlib.suppress(ssl.SSLError):  # the peer has not sent its own close_notify yet
                 self._object.unwrap()
 
     def peer_names(self) -> PeerNames:
-        """Of the peer's verified certificate; empty where it showed none."""
+        """The names in the peer's verified certificate; empty if it showed none."""
         found = self._object.getpeercert() or {}
         names: tuple[tuple[str, Any], ...] = found.get("subjectAltName", ())  # type: ignore[assignment]
         parts: Any = found.get("subject", ())
@@ -289,8 +289,8 @@ class TlsStream:
     def _read(self) -> bytes:
         parts = []
         try:
-            # Mostly whole records came: then no call ends in an exception, which would cost as much as a
-            # record.
+            # Usually only whole records were received. Then no call raises an exception, which would cost
+            # as much time as a record.
             while self._incoming.pending or self._object.pending():
                 part = self._object.read(READ_AT_ONCE_BYTES)
                 if not part:
@@ -307,9 +307,9 @@ class TlsStream:
 
 
 class _Records:
-    """Finds where the records of a stream end (RFC 8446, 5.1): OpenSSL does not show what it holds of one.
+    """Finds the ends of the records in a stream (RFC 8446, 5.1): OpenSSL does not report an incomplete one.
 
-    partial_bytes: received of the record that is not complete.
+    partial_bytes: received bytes of the incomplete record.
     """
 
     def __init__(self) -> None:
@@ -335,7 +335,7 @@ class _Records:
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """OpenSSL's words without the place in its source."""
+    """OpenSSL's error text, without the position in its source code."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the peer's certificate is not accepted: {error.verify_message}"
     return (error.reason or str(error)).replace("_", " ").lower()

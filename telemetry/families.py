@@ -1,4 +1,4 @@
-"""Short constructors of Prometheus' metric families. All names begin with PREFIX."""
+"""Short constructors for metric families of Prometheus. All names begin with PREFIX."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -11,16 +11,16 @@ from telemetry.histogram import Histogram
 PREFIX: Final = "ledgermq_"
 
 Row = tuple[Sequence[str], float | None]
-"""Values of the labels, and the figure; None: unknown, and not shown."""
+"""Values of the labels, and the value of the sample; None: unknown, so there is no sample."""
 
 
 def gauge(name: str, text: str, value: float | None) -> GaugeMetricFamily:
-    """One figure that rises and falls; no sample when it is unknown."""
+    """One value that rises and falls; None: unknown, so there is no sample."""
     return gauges(name, text, (), [((), value)])
 
 
 def gauges(name: str, text: str, labels: Sequence[str], rows: Iterable[Row]) -> GaugeMetricFamily:
-    """A figure per label values."""
+    """One gauge for each combination of label values."""
     family = GaugeMetricFamily(PREFIX + name, text, labels=list(labels))
     for values, value in rows:
         if value is not None:
@@ -29,12 +29,12 @@ def gauges(name: str, text: str, labels: Sequence[str], rows: Iterable[Row]) -> 
 
 
 def counter(name: str, text: str, value: float) -> CounterMetricFamily:
-    """One figure that only grows. `name` is without `_total`."""
+    """One value that only grows. `name` is without `_total`."""
     return counters(name, text, (), [((), value)])
 
 
 def counters(name: str, text: str, labels: Sequence[str], rows: Iterable[Row]) -> CounterMetricFamily:
-    """A growing figure per label values. `name` is without `_total`."""
+    """One counter for each combination of label values. `name` is without `_total`."""
     family = CounterMetricFamily(PREFIX + name, text, labels=list(labels))
     for values, value in rows:
         if value is not None:

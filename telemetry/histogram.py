@@ -1,4 +1,4 @@
-"""A histogram; adding a value costs a quarter of a microsecond. Pure."""
+"""A histogram; adding a value takes a quarter of a microsecond. No I/O, no clock."""
 
 from bisect import bisect_left
 from itertools import accumulate
@@ -9,7 +9,7 @@ SECONDS: Final = (
     *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05),
     *(0.1, 0.2, 0.5, 1.0, 2.5, 5.0),
 )
-"""Bounds for times: from the encoding of a send to a slow acknowledgement by a majority."""
+"""Bounds for durations: from the encoding of one send to a slow acknowledgement by a majority."""
 COUNTS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0)
 SIZES: Final = tuple(float(256 * 4**power) for power in range(9))
 """Bounds for bytes: 256 to 16 MiB."""
@@ -25,7 +25,7 @@ class Histogram:
         self.bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
-        """Of all values."""
+        """The sum of all values."""
 
     def observe(self, value: float) -> None:
         """Count one value."""
@@ -34,7 +34,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """All values so far."""
+        """The number of values so far."""
         return sum(self._counts)
 
     def cumulative(self) -> list[int]:

@@ -1,7 +1,7 @@
 """The lines of a process's log: one event, one line, as text or as a JSON object.
 
-What an event's own logger gives as `extra` becomes keys of the object, beside `time`, `level`, `logger` and
-`message`; `node` and `term` are added where the process knows them. A text line has only the message.
+The `extra` of a logging call becomes keys of the object, besides `time`, `level`, `logger` and `message`;
+`node` and `term` are added if the process knows them. A text line has no `extra`.
 """
 
 import logging
@@ -22,24 +22,24 @@ FORMATS: Final = ("text", "json")
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""The attributes of every record; the others belong to the event."""
+"""The attributes that every log record has; the others come from `extra`."""
 _OWN: Final = frozenset({"time", "level", "logger", "message", "node", "term", "exception"})
 MESSAGE_CHARS_MAX: Final = 16 * 1024
-"""Of a message, which may quote what a client sent. A trace is not shortened: its last line matters most."""
+"""Longest message, which may quote a client's text. Tracebacks are not cut: the last line matters most."""
 _TRACE_INDENT: Final = "  "
 
 
 @dataclass(slots=True)
 class Whereabouts:
-    """What a process adds to each JSON line; a program sets it once it is known."""
+    """Values that a process adds to each JSON line; the program sets them once they are known."""
 
     node: str | None = None
     term: Callable[[], int | None] = lambda: None
 
 
 class TextLines(logging.Formatter):
-    """A message stays one line of text, even if it quotes line ends or other control characters from outside.
-    The lines of a trace are indented, so that none of them can be mistaken for an event.
+    """A message stays one line of text, even if it quotes line ends or other control characters of a client.
+    The lines of a traceback are indented, so that none of them can be mistaken for an event.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ def _shortened(text: str) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """One object a line; a trace is its `exception`."""
+    """One object per line; its `exception` is the traceback."""
 
     def __init__(self, whereabouts: Whereabouts) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class JsonLines(logging.Formatter):
 
 
 def _dump(line: Mapping[str, object]) -> str:
-    """Escapes characters on which a terminal or a line reader would act, besides those of JSON."""
+    """Escape characters that control a terminal or end a line, besides those that JSON escapes."""
     return escaped_json(_to_json(line))
 
 
@@ -107,7 +107,7 @@ def _to_json(line: Mapping[str, object]) -> str:
 
 
 class StderrLines(logging.StreamHandler[TextIO]):
-    """This process's own handler; the class distinguishes it from others."""
+    """The handler that this process has set up; its class distinguishes it from other handlers."""
 
 
 def log_to_stderr(line_format: Format, level: str = "INFO", whereabouts: Whereabouts | None = None) -> None:

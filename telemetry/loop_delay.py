@@ -9,7 +9,7 @@ INTERVAL_S: Final = 0.5
 
 
 class LoopDelay:
-    """Measures twice a second, which costs an idle process next to nothing."""
+    """Measures twice a second, which takes almost no CPU time in an idle process."""
 
     def __init__(self) -> None:
         self.seconds = Histogram()

@@ -1,4 +1,4 @@
-"""`ledgermq bench`: what a cluster does in a minute: throughput and latency of its sends."""
+"""`ledgermq bench`: measures throughput and latency of sends to a cluster, in a minute."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ from ledgermq.signals import ending_in_order
 TOPIC = "LedgerMQBench"
 QUEUES = 8
 RATE_SHARE = 0.25
-"""The last load has this share of the cluster's highest rate: it is not at its limit."""
+"""The last load has this share of the highest measured rate, so that the cluster is below its limit."""
 _FILE_WIDTH = 120
 _WARMUP_SHARE = 0.2
 
@@ -41,7 +41,7 @@ class BenchOptions:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One load and what came of it."""
+    """One load and its result."""
 
     name: str
     result: LoadResult
@@ -49,7 +49,7 @@ class Row:
 
 @dataclass(slots=True)
 class Figures:
-    """The table's content. `durability` and `nodes` are None of a broker that does not report them."""
+    """The table's content. `durability` and `nodes` are None if the broker does not report them."""
 
     rows: list[Row]
     durability: str | None
@@ -68,8 +68,8 @@ class Figures:
 
 
 def bench(options: BenchOptions, *, as_json: bool) -> None:
-    """Runs the loads against a topic of their own, prints the figures, and deletes the topic; this also where
-    it is ended before its time.
+    """Run the loads against a new topic, print the figures, and delete the topic, also when the command is
+    interrupted.
 
     Raises: UserError when no message can be written, or an acknowledged one is not stored.
     """
@@ -89,7 +89,7 @@ def _measured(options: BenchOptions) -> Figures:
     leader = ask(options.namesrv, lambda cluster: cluster.make_topic(topic, QUEUES, limit_s=10.0))
     limit_s = options.count_limit_s
     try:
-        # The message that proved the topic writable belongs to no load.
+        # The first message, which proved that the topic is writable, belongs to no load.
         before = ask(options.namesrv, lambda cluster: cluster.stored_in_the_end(topic, 1, limit_s))
         rows = run_loads(options, topic, leader)
         acknowledged = sum(row.result.acknowledged for row in rows)
@@ -101,7 +101,7 @@ def _measured(options: BenchOptions) -> Figures:
 
 
 def run_loads(options: BenchOptions, topic: str, leader: str) -> list[Row]:
-    """One load for each number in flight, then one at a fixed rate that no stall can hide from."""
+    """One load for each number of sends in flight, then one at a fixed rate, which shows every stall."""
     host, _, port = leader.rpartition(":")
     seconds = options.seconds / (len(options.in_flight) + 1)
     warmup_s = seconds * _WARMUP_SHARE
@@ -141,7 +141,7 @@ def show(figures: Figures, options: BenchOptions) -> None:
 
 
 def count_words(figures: Figures) -> str:
-    """A send that failed, or whose answer was lost, may be stored all the same."""
+    """A send that failed, or whose answer was lost, may be stored nevertheless."""
     words = f"{figures.acknowledged:,} messages acknowledged, {figures.stored:,} stored"
     more = figures.stored - figures.acknowledged
     if more <= 0:

@@ -71,7 +71,7 @@ _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 def doctor(
     call: Call,
     sample: Annotated[
-        float, typer.Option(min=0, max=10, metavar="SECONDS", help="Look twice: does a lag grow meanwhile?")
+        float, typer.Option(min=0, max=10, metavar="SECONDS", help="Pause between two checks of a lag.")
     ] = 0,
 ) -> None:
     """Check everything: report in sentences what is wrong and what to do. Exit code 1 with an error."""
@@ -115,7 +115,7 @@ def transfer_leader(
     call: Call,
     node: Annotated[
         str | None,
-        typer.Argument(metavar="[NODE]", help="Who is to lead, such as n2.", show_default="the nearest"),
+        typer.Argument(metavar="[NODE]", help="Node to lead, such as n2.", show_default="the nearest"),
     ] = None,
     group: GroupOption = None,
     yes: Yes = False,
@@ -141,7 +141,7 @@ def preferred_leader(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Say who is to lead whenever it can. Another that leads hands over by itself."""
+    """Choose the node that leads whenever it can. Another leader hands over to it by itself."""
     name = group or only_group(read_cluster(call))
     node_id = None if node == "none" else node
     wanted = ChangeCall(
@@ -154,7 +154,7 @@ def preferred_leader(
 
 
 def only_group(view: Json) -> str:
-    """Raises: UserError when there is not just one that is replicated."""
+    """Return the one replication group's name. Raises: UserError when there is none, or more than one."""
     names = [str(g["group"]) for g in view["groups"] if all(n["isLedgermq"] is not False for n in g["nodes"])]
     if len(names) == 1:
         return names[0]

@@ -76,7 +76,7 @@ def set_config(
 
 
 def address_of(call: Call, node: str) -> str:
-    """The client address of a node; text in the form of an address is one. Raises: UserError."""
+    """The client address of a node, given by its id or by this address. Raises: UserError."""
     if ":" in node:
         return node
     found: Json = find_node(read_cluster(call), node)["node"]

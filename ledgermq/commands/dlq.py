@@ -74,7 +74,7 @@ _LETTERS = (
 @remote
 def list_groups(
     call: Call,
-    name: Annotated[str, typer.Argument(metavar="[PART]", help="A part of the name, case aside.")] = "",
+    name: Annotated[str, typer.Argument(metavar="[PART]", help="A part of the name, in any case.")] = "",
     page: Page = 1,
     page_size: PageSize = PAGE_SIZE,
 ) -> None:
@@ -173,7 +173,7 @@ def export(
         _print(text, file_format)
         return
     try:
-        # A new file is for this user alone: what it holds are messages.
+        # Only this user may read a new file: it contains messages.
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as out:
             out.write(text)
@@ -183,7 +183,7 @@ def export(
 
 
 def _print(text: str, file_format: ExportFormat) -> None:
-    """To a terminal nothing of a message that cannot be seen: what CSV loses by that is said."""
+    """On a terminal invisible characters are escaped. CSV changes by that, so a remark says so."""
     if not sys.stdout.isatty():
         print(text, end="")
         return

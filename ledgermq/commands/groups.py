@@ -75,8 +75,8 @@ _QUEUES = (
 @remote
 def list_groups(
     call: Call,
-    name: Annotated[str, typer.Argument(metavar="[PART]", help="A part of the name, case aside.")] = "",
-    sort: Annotated[Sort, typer.Option(help="The most first, but names from A.")] = Sort.NAME,
+    name: Annotated[str, typer.Argument(metavar="[PART]", help="A part of the name, in any case.")] = "",
+    sort: Annotated[Sort, typer.Option(help="Largest value first; names from A.")] = Sort.NAME,
     system: Annotated[bool, typer.Option("--system", help="RocketMQ's own groups, too.")] = False,
     page: Page = 1,
     page_size: PageSize = PAGE_SIZE,
@@ -154,7 +154,7 @@ def running(
     call: Call,
     group: Group,
     client: Annotated[
-        str | None, typer.Argument(metavar="[CLIENT]", help="Which member; not needed where there is one.")
+        str | None, typer.Argument(metavar="[CLIENT]", help="Which member; not needed if there is only one.")
     ] = None,
     stack: Annotated[bool, typer.Option("--stack", help="What its threads do (Java clients).")] = False,
 ) -> None:
@@ -210,7 +210,7 @@ def create(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Make a consumer group, or change what is given of one that is there (`edit` is the same)."""
+    """Create a consumer group, or change the given settings of an existing one (`edit` is the same)."""
     given: dict[str, Any] = {
         "consumeEnabled": enabled,
         "retryMaxTimes": retry_max,
@@ -239,7 +239,7 @@ def delete(
     call: Call,
     group: Group,
     keep_offsets: Annotated[
-        bool, typer.Option("--keep-offsets", help="Created again, it continues where it was.")
+        bool, typer.Option("--keep-offsets", help="If created again, it continues at its old offsets.")
     ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,

@@ -1,4 +1,4 @@
-"""`up`, `admin`, `completion`, `version`: what starts processes, and what needs none."""
+"""`up` and `admin`, which start processes, and `completion` and `version`, which need no cluster."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -42,7 +42,7 @@ def _file(text: str) -> Any:
 
 @app.command()
 def version() -> None:
-    """Say which version this is, and whether its hot path is compiled."""
+    """Show the version, and whether the C modules are in use."""
     from importlib import metadata
 
     from native import compiled_modules
@@ -87,7 +87,7 @@ def up(
             show_default="disabled",
         ),
     ] = None,
-    restart: Annotated[bool, typer.Option(help="Start a process that ended by itself again.")] = False,
+    restart: Annotated[bool, typer.Option(help="Restart a process that ended by itself.")] = False,
     config: Annotated[
         Path | None,
         typer.Option(metavar="FILE", exists=True, dir_okay=False, help="TOML file of broker keys."),
@@ -99,7 +99,7 @@ def up(
         bool | None,
         typer.Option(
             "--replication-tls/--no-replication-tls",
-            help="Nodes know each other by certificates; without, any process here may be a node.",
+            help="Nodes authenticate each other by certificates; else any process here may be a node.",
             show_default="on",
         ),
     ] = None,
@@ -134,14 +134,14 @@ def admin(
     ),
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8080,
     tokens: Annotated[Path | None, _file("Tokens and their roles (TOML).")] = None,
-    audit: Annotated[Path | None, _file("Where every change is written; else in memory.")] = None,
+    audit: Annotated[Path | None, _file("File for the audit log; without it: in memory.")] = None,
     allowed_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A further name it is called by; repeatable.")
+        list[str] | None, typer.Option(metavar="NAME", help="A further host name; repeatable.")
     ] = None,
     tls_cert: Annotated[Path | None, _file("Certificate chain (PEM): serve HTTPS.")] = None,
     tls_key: Annotated[Path | None, _file("Its private key, unless in the same file.")] = None,
     nice: Annotated[
-        int, typer.Option(min=0, max=19, help="Give way to others on this machine; 19: wholly.")
+        int, typer.Option(min=0, max=19, help="CPU priority (nice) of this process; 19: lowest.")
     ] = 0,
     broker_tls: Annotated[bool, typer.Option(help="Speak TLS to brokers and name servers.")] = False,
     broker_tls_ca: Annotated[Path | None, _file("Authorities of their certificates (PEM).")] = None,

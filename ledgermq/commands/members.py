@@ -1,5 +1,5 @@
-"""`ledgermq cluster`: prepares a group for several machines, and renews what its members know each other
-by.
+"""`ledgermq cluster`: prepares a group for several machines, and renews the certificates by which its members
+authenticate each other.
 """
 
 from collections.abc import Mapping
@@ -92,7 +92,7 @@ def add_authority(data: DataDir = DEFAULT_DATA_DIR) -> None:
 
 @app.command(name="remove-old-authorities")
 def remove_old_authorities(data: DataDir = DEFAULT_DATA_DIR) -> None:
-    """Believe only the newest authority: the last step, when all members have certificates of it in force."""
+    """Trust only the newest authority: the last step, once all members use certificates of it."""
     from ledgermq.local.group_files import hand_out, member_files, writing
 
     with writing(data):

@@ -36,7 +36,7 @@ From = Annotated[str | None, typer.Option("--from", metavar="TIME", help=f"Store
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Stored then or before.")]
 Limit = Annotated[int, typer.Option(min=1, max=200, help="Messages of one answer.")]
 Cursor = Annotated[
-    str | None, typer.Option(metavar="CURSOR", help="Go on where the last answer ended (it names it).")
+    str | None, typer.Option(metavar="CURSOR", help="Continue after the last answer (it shows this).")
 ]
 
 
@@ -144,7 +144,7 @@ def show(
 
 
 def _track(call: Call, message_id: str, topic: str | None) -> Json:
-    """Who consumed the message; `track` is None where it is unknown."""
+    """The groups that consumed the message; `track` is None if they are unknown."""
     tracks = call.get_beside(
         "track",
         path_of("messages", message_id, "track"),

@@ -1,7 +1,7 @@
-"""`ledgermq produce`: lines of stdin, or generated messages, acknowledged one by one; and `ledgermq consume`:
-each message as a line of text.
+"""`ledgermq produce`: sends lines of stdin, or generated messages, each acknowledged; and `ledgermq consume`:
+prints each message as a line of text.
 
-Stdin is read on the event loop, without a thread that a Ctrl-C would have to wait for.
+Stdin is read on the event loop, not in a thread: Ctrl-C would have to wait for the thread.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 LINE_BYTES_MAX = 4 * 1024 * 1024
-"""A message body may not be longer."""
+"""The longest body that a message may have."""
 
 
 async def stdin_lines() -> AsyncIterator[bytes]:
@@ -53,7 +53,7 @@ async def _read_line(reader: asyncio.StreamReader | None) -> bytes:
 
 
 async def _pipe_reader() -> asyncio.StreamReader | None:
-    """None when stdin is a file or the like: the loop cannot watch it, and it never keeps one waiting."""
+    """None if stdin is a regular file: the event loop cannot watch it, and reading it never blocks long."""
     mode = os.fstat(sys.stdin.fileno()).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         return None
@@ -96,7 +96,7 @@ class _Tally:
 
 
 def produce(options: ProduceOptions) -> None:
-    """Sends, shows the progress on stderr, and reports how many were acknowledged.
+    """Send, show the progress on stderr, and report how many messages were acknowledged.
 
     Raises: UserError when there is nothing to send, or a message was not acknowledged.
     """
@@ -153,7 +153,7 @@ async def _send_all(
                 await room.acquire()
                 sends.create_task(send(body))
         except UserError as error:
-            problem = error  # raised after the group, so that sends in flight can finish
+            problem = error  # raised after the task group, so that sends in flight can finish
     if problem is not None:
         raise problem
 
@@ -168,13 +168,13 @@ async def _bodies(options: ProduceOptions) -> AsyncIterator[bytes]:
 
 
 def made_up_body(number: int, size: int) -> bytes:
-    """`message 7 of 4711` and dots up to `size` bytes, never less than the number itself."""
+    """`message 7 of 4711` (4711 is the pid), then dots up to `size` bytes. The text itself is never cut."""
     text = f"message {number} of {os.getpid()} "
     return text.ljust(size, ".").encode()[: max(size, len(str(number)) + 8)]
 
 
 async def _paced(bodies: AsyncIterator[bytes], rate: float | None) -> AsyncIterator[bytes]:
-    """Lets each pass when its time has come; one that is late does not wait."""
+    """Yield each body at its due time; a late one is yielded at once."""
     started_s = time.monotonic()
     number = 0
     async for body in bodies:
@@ -195,7 +195,7 @@ def _progress() -> "Progress":
 
 @dataclass(frozen=True, slots=True)
 class ConsumeOptions:
-    """What to read; `count` None means until Ctrl-C."""
+    """What to read; `count` None: until Ctrl-C."""
 
     topic: str
     namesrv: str
@@ -205,7 +205,7 @@ class ConsumeOptions:
 
 
 def consume(options: ConsumeOptions) -> None:
-    """Prints bodies on stdout, words on stderr; the offsets of what was printed are stored.
+    """Print bodies on stdout and remarks on stderr; commit the offsets of the printed messages.
 
     Raises: UserError.
     """

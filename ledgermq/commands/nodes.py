@@ -58,9 +58,9 @@ def show(call: Call, node: Annotated[str, typer.Argument(metavar="NODE", help="I
 
 
 def find_node(view: Json, wanted: str) -> Json:
-    """`{group, node}` of the one with this id or client address; the group without its other nodes.
+    """`{group, node}` of the node with this id or client address; the group lacks its other nodes.
 
-    Raises: UserError when there is none, or several groups have one.
+    Raises: UserError when there is no such node, or several groups have one.
     """
     found = [
         {"group": {name: value for name, value in group.items() if name != "nodes"}, "node": node}

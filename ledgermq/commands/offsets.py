@@ -1,4 +1,4 @@
-"""`ledgermq offset`: how far groups are, and moving them."""
+"""`ledgermq offset`: shows and changes the offsets of consumer groups."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,7 +49,7 @@ _QUEUES = (
 @app.command()
 @remote
 def show(call: Call, group: Group, topic: OneTopic = None) -> None:
-    """Show how far a group is, queue by queue."""
+    """Show the offset and lag of a group in each queue."""
     answer = call.get(
         path_of("consumer-groups", group, "progress"),
         lambda services: services.consumer_groups.progress(group, topic),
@@ -93,7 +93,7 @@ def reset(
 
 
 def _where(text: str) -> dict[str, Any]:
-    """A number of fewer digits than a time in ms is an offset. Raises: UserError."""
+    """A number with fewer digits than a Unix time in ms is an offset. Raises: UserError."""
     if text in ("earliest", "latest"):
         return {"to": text}
     if text.isascii() and text.isdigit() and len(text) < 12:
@@ -129,12 +129,12 @@ def skip(call: Call, group: Group, topic: OneTopic = None, yes: Yes = False, dry
 def clone(
     call: Call,
     group: Group,
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="The group that is to go on from there.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The group that gets the offsets.")],
     topic: OneTopic = None,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Have another group go on where this one is."""
+    """Copy the offsets of this group to another group."""
     body = {"targetGroup": target} | ({} if topic is None else {"topic": topic})
 
     def local(services: "Services") -> "Change":

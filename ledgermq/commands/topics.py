@@ -101,7 +101,7 @@ _ROUTES = (
 @remote
 def list_topics(
     call: Call,
-    name: Annotated[str, typer.Argument(metavar="[PART]", help="A part of the name, case aside.")] = "",
+    name: Annotated[str, typer.Argument(metavar="[PART]", help="A part of the name, in any case.")] = "",
     kind: Annotated[list[Kind] | None, typer.Option(help="May be repeated.", show_default="all")] = None,
     page: Page = 1,
     page_size: PageSize = PAGE_SIZE,
@@ -239,7 +239,7 @@ def _spec(
     attributes: list[str] | None,
     brokers: list[str] | None,
 ) -> dict[str, Any]:
-    """The body, with what was given. Raises: UserError."""
+    """The body of the request, with the options that were given. Raises: UserError."""
     body: dict[str, Any] = {
         "readQueues": read_queues or queues,
         "writeQueues": write_queues or queues,
@@ -253,7 +253,7 @@ def _spec(
 
 
 def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
-    """`KEY=VALUE` each. Raises: UserError."""
+    """Parse texts of the form `KEY=VALUE`. Raises: UserError."""
     found = {}
     for text in texts or ():
         key, equals, value = text.partition("=")

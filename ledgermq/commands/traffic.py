@@ -1,4 +1,4 @@
-"""`produce`, `consume`, `bench`: messages in, messages out, and how many of them."""
+"""`produce`, `consume` and `bench`: send messages, receive them, and measure throughput."""
 
 from enum import StrEnum
 from typing import Annotated

@@ -1,1 +1,1 @@
-"""The load generator of `bench` and of the measurements."""
+"""The load generator of `ledgermq bench` and of the programs in bench/."""

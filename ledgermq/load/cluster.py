@@ -1,6 +1,6 @@
-"""What a load needs of a cluster before and after: its topic, and the count of what is stored there.
+"""What a load needs before and after it runs: a topic, and the number of messages that are stored in it.
 
-All of it is the plain RocketMQ protocol: another broker that speaks it can be loaded and counted as well.
+Only the RocketMQ protocol is used, so that other brokers with this protocol can be measured too.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _WAITS = frozenset({ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.SYSTEM_BUS
 
 
 class LoadCluster:
-    """A cluster seen from its name server; it may be starting, or be without a leader."""
+    """A cluster, found by its name server. It may still be starting, or have no leader."""
 
     def __init__(self, client: RemotingClient, namesrv: str) -> None:
         self._client = client
@@ -39,7 +39,7 @@ class LoadCluster:
         self._routes = RouteTable(client, namesrv)
 
     async def route(self, topic: str) -> TopicRoute | None:
-        """The topic's route, None while there is none."""
+        """The topic's route; None while it has none."""
         try:
             return await self._routes.request(topic)
         except ClientError:
@@ -52,9 +52,9 @@ class LoadCluster:
         return next(iter(leaders.values()), None)
 
     async def make_topic(self, topic: str, queues: int, limit_s: float = 60.0) -> str:
-        """Create the topic and put a first message into it; the leader's address.
+        """Create the topic, send a first message to it, and return the leader's address.
 
-        Raises: UserError when that was not possible within the limit.
+        Raises: UserError when this was not possible within `limit_s`.
         """
         end_s = asyncio.get_running_loop().time() + limit_s
         problem = "the name server knows no broker that accepts messages"
@@ -75,7 +75,7 @@ class LoadCluster:
         return made or await self._problem(address, send_command(topic, 0))
 
     async def _problem(self, address: str, request: RemotingCommand) -> str:
-        """Why the request was not done, empty when it was."""
+        """The reason why the request failed; empty when it was successful."""
         try:
             answer = await self._client.invoke(address, request)
         except RemotingError as error:
@@ -83,12 +83,12 @@ class LoadCluster:
         return "" if answer.code == ResponseCode.SUCCESS else f"code {answer.code}: {answer.remark}"
 
     async def send(self, topic: str, address: str | None = None) -> bool:
-        """Send one message, which makes the topic where that is allowed. Whether it was acknowledged."""
+        """Send one message, which may create the topic; return whether it was acknowledged."""
         address = address or await self.leader()
         return address is not None and not await self._problem(address, send_command(topic, 0))
 
     async def node_status(self, address: str) -> dict[str, Any]:
-        """The runtime information of a LedgerMQ node, empty while it does not answer."""
+        """The runtime information of a LedgerMQ node; empty while the node does not answer."""
         try:
             answer = await self._client.invoke(address, RemotingCommand(RequestCode.LEDGERMQ_NODE_STATUS))
         except RemotingError:
@@ -106,14 +106,14 @@ class LoadCluster:
             await self._problem(self._namesrv, request)
 
     async def stored(self, topic: str) -> int:
-        """How many messages the queues hold: the sum of their maximum less their minimum offsets."""
+        """The number of messages in the queues: the sum of maximum offset minus minimum offset."""
         bounds = await self._per_queue(topic, self._bounds)
         return sum(high - low for low, high in bounds)
 
     async def stored_in_the_end(self, topic: str, wanted: int, limit_s: float = 5.0) -> int:
-        """`stored`, requested again until it is `wanted` or more, or until the time limit.
+        """Ask for `stored` again and again until it is at least `wanted`, or until the time limit.
 
-        A send is answered once it is committed; its place in the queue may appear a moment later.
+        A send is acknowledged once it is committed; its queue offset may become visible a moment later.
         """
         end_s = asyncio.get_running_loop().time() + limit_s
         while (count := await self.stored(topic)) < wanted and asyncio.get_running_loop().time() < end_s:
@@ -121,7 +121,7 @@ class LoadCluster:
         return count
 
     async def read_back(self, topic: str) -> int:
-        """How many messages come when every queue is read from its beginning to its end."""
+        """Read every queue from its beginning to its end, and return the number of messages."""
         return sum(await self._per_queue(topic, self._read_queue))
 
     async def _per_queue(
@@ -185,7 +185,7 @@ def pull_command(topic: str, queue: int, offset: int) -> RemotingCommand:
 
 
 def count_records(body: bytes) -> int:
-    """The number of records in a pull's answer, which follow each other without a gap.
+    """The number of records in the answer to a pull; they follow each other without a gap.
 
     Raises: UserError when their sizes do not add up.
     """
@@ -202,7 +202,7 @@ def count_records(body: bytes) -> int:
 
 
 async def with_cluster(namesrv: str, work: Callable[[LoadCluster], Coroutine[None, None, T]]) -> T:
-    """Do `work` with a connection of its own, closed afterwards."""
+    """Run `work` with a new client, and close the client afterwards."""
     client = messaging_client()
     try:
         return await work(LoadCluster(client, namesrv))

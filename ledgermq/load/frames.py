@@ -1,8 +1,8 @@
-"""The generator's connections: frames of sends that are built once, and plain sockets. CPU time that the
-generator spends is missing for the cluster.
+"""The generator's connections: plain sockets, and frames of sends that are built only once. The generator
+must use little CPU time, because it runs on the same cores as the cluster.
 
-A slot is a place for one send in flight. Its number is the opaque number of its frames, so that no frame has
-to be changed.
+A slot is a place for one send in flight. The number of the slot is the opaque of its frames, so that a frame
+can be sent many times without a change.
 """
 
 import socket
@@ -29,20 +29,20 @@ Target = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The answers of one read: the slots whose sends were acknowledged, and those that failed with a code."""
+    """The answers in one read: slots of acknowledged sends, and of failed ones with their codes."""
 
     acknowledged: list[int]
     failed: list[tuple[int, int]]
 
 
 class AnswerReader:
-    """Reads the answers of one connection, wherever reads cut the stream. A slot's number is its opaque."""
+    """Reads the answers of one connection; an answer may be split over several reads."""
 
     def __init__(self) -> None:
         self._reader = CommandReader()
 
     def feed(self, data: bytes) -> Answers:
-        """The answers that are complete now.
+        """Add received bytes, and return the answers that are complete now.
 
         Raises:
             FrameError, CommandError: the stream is unreadable.
@@ -84,7 +84,7 @@ def send_frame(target: Target, slot: int, body: bytes, group: str = "ledgermq-lo
 def slot_frames(
     targets: Sequence[Target], slots: int, body: bytes, first: int = 0, step: int = 1
 ) -> dict[int, Iterator[bytes]]:
-    """For each slot the frames it sends in turn.
+    """For each slot the frames that it sends in turn.
 
     Together the generator's slots go through all targets: the one numbered `first` begins with that target,
     and advances by `step`, the number of all slots.
@@ -99,7 +99,7 @@ def slot_frames(
 
 
 def take(frames: dict[int, Iterator[bytes]], slots: Sequence[int]) -> bytes:
-    """The next frame of each of these slots, back to back."""
+    """The next frame of each of these slots, joined without a gap."""
     return b"".join(map(next, map(frames.__getitem__, slots)))
 
 
@@ -108,12 +108,12 @@ CONNECT_LIMIT_S = 5.0
 
 
 class Pipe:
-    """Sends slots' frames; remembers when each slot's send began.
+    """One connection: sends the frames of its slots, and keeps the start time of each send.
 
-    `starts` holds, for every slot in flight, the time its send counts from (in s of `perf_counter`); `idle`
-    has the other slots; `watched` are the events its owner's selector waits for.
+    `starts`: for every slot in flight, the time from which its latency counts (s of `perf_counter`).
+    `idle`: the other slots. `watched`: the events for which the owner's selector waits.
 
-    Raises: OSError, of the TLS handshake too.
+    Raises: OSError, also when the TLS handshake fails.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Pipe:
             self.close()
 
     def receive(self) -> Answers:
-        """What one read brings; a connection that ended is closed, and its sends stay in `starts`."""
+        """Read once; return the answers. A connection that ended is closed; its sends stay in `starts`."""
         try:
             count = self.socket.recv_into(self._buffer)
         except BlockingIOError:

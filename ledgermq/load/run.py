@@ -1,8 +1,8 @@
 """A run of the load generator: a fixed number of sends in flight (closed loop), or a fixed rate (arrival
 rate).
 
-With an arrival rate every send has a due time, and its latency counts from then: a stalled broker cannot hide
-its stall by keeping the generator from sending (no coordinated omission). Latencies are counted in buckets
+With an arrival rate every send has a due time, from which its latency counts. So a broker that stalls cannot
+hide the stall by stopping the generator too (no coordinated omission). Latencies are counted in buckets
 whose width grows with the value, as in HdrHistogram: exact to 0.1 %.
 """
 
@@ -20,12 +20,12 @@ from ledgermq.load.frames import SLOTS_MAX, Pipe, Target, slot_frames
 from sockets.tls import TlsCredentials
 
 _EXACT_BITS = 10
-"""Values keep this many leading bits: a bucket is at most 1/1024 of its value wide."""
+"""Leading bits that are kept of a value: the width of a bucket is at most 1/1024 of its value."""
 CURVE_SHARES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 0.99999)
 
 
 class Histogram:
-    """Counts of values in µs. Memory depends on the spread of the values, not on how many there are."""
+    """Counts of values in µs. Its memory depends on the range of the values, not on their number."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
@@ -41,7 +41,7 @@ class Histogram:
         self.total += count
 
     def percentile_ms(self, share: float) -> float | None:
-        """The smallest latency that at least `share` of all do not exceed; None of none."""
+        """The smallest latency that at least this share of all do not exceed; None without any value."""
         return next(self._percentiles_ms((share,)), None)
 
     def summary_ms(self) -> dict[str, float | None]:
@@ -50,7 +50,7 @@ class Histogram:
         return {name: self.percentile_ms(share) for name, share in marks.items()}
 
     def curve(self) -> list[tuple[float, float]]:
-        """Pairs of share and latency in ms, for a plot of the tail; ends with the maximum."""
+        """Pairs of share and latency (ms), for a plot of the tail; the last pair is the maximum."""
         shares = [share for share in CURVE_SHARES if self.total * (1 - share) >= 1]
         return list(zip([*shares, 1.0], self._percentiles_ms((*shares, 1.0)), strict=False))
 
@@ -74,7 +74,7 @@ _NO_ANSWER = "no answer"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is sent. `rate` 0 means closed loop; with a rate, `in_flight` is only the most there may be."""
+    """What is sent. `rate` 0: closed loop. With a rate, `in_flight` is the maximum of sends in flight."""
 
     in_flight: int = 64
     connections: int = 1
@@ -93,7 +93,7 @@ class Load:
 
 @dataclass(slots=True)
 class LoadResult:
-    """What came of it. `acknowledged` counts all, warm-up too; `messages` those of the measured time."""
+    """`acknowledged`: all messages, those of the warm-up too; `messages`: only those of the measured time."""
 
     messages: int
     acknowledged: int
@@ -152,7 +152,7 @@ class Run:
         return pipes
 
     def measure(self) -> LoadResult:
-        """Run to the end of the time, then wait for the answers still due."""
+        """Run to the end of the time, then wait for the answers that are still missing."""
         gc.collect()
         gc.freeze()
         cpu_s = time.process_time()
@@ -176,7 +176,7 @@ class Run:
         return perf_counter() - self._started_s if self._started_s else 0.0
 
     def end_now(self) -> None:
-        """End the run early. May be called from another thread: the loop reads the end time in each turn."""
+        """End the run early. Another thread may call it: the loop reads the end time in each iteration."""
         self._end_s = perf_counter()
 
     def _loop(self) -> None:
@@ -208,7 +208,7 @@ class Run:
                 self._watch(pipe)
 
     def _watch(self, pipe: Pipe) -> None:
-        """Ask for room to write only while there is something to write."""
+        """Wait for the socket to be writable only while there are bytes to write."""
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if pipe.has_unsent else 0)
         if not pipe.is_open:
             if pipe.watched:
@@ -239,7 +239,7 @@ class Run:
             self._begin(pipe, slots, now_s)
 
     def _count(self, starts: list[float], now_s: float) -> None:
-        """Answers that came in one read share their end; many share their start as well, often all."""
+        """Answers of one read have the same end time, and often one start time: then one `add` is enough."""
         count = len(starts)
         self._acknowledged += count
         self._series[int((now_s - self._started_s) / SERIES_S)] += count
@@ -258,7 +258,7 @@ class Run:
                 self._watch(pipe)
 
     def _send_due(self, now_s: float) -> None:
-        """Everything due by now, spread over the connections; what finds no free slot stays due."""
+        """Send everything that is due, spread over the connections; without a free slot a send stays due."""
         for pipe, slot in self._parked:
             pipe.idle.append(slot)
         self._parked.clear()

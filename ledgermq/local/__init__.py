@@ -1,1 +1,1 @@
-"""A cluster on this machine: its plan, its processes, their supervisor."""
+"""A cluster on this machine: its plan, its processes and their supervisor."""

@@ -31,7 +31,7 @@ _LOG_LINES = 5
 
 
 class LocalCluster:
-    """The processes of one plan. `say` prints a line for a person."""
+    """The processes of one plan. `say` prints a line for the user."""
 
     def __init__(self, plan: ClusterPlan, *, restart: bool, say: Callable[[str], None]) -> None:
         self.plan = plan
@@ -41,11 +41,11 @@ class LocalCluster:
         self._stop = asyncio.Event()
 
     async def run(self, on_ready: Callable[[], None]) -> None:
-        """Starts everything, calls `on_ready` once a message can be written, returns after a signal to stop.
+        """Start everything, call `on_ready` once a message can be written, return after a signal to stop.
 
         Recovery of a long log may need minutes: there is no time limit, but a report every 10 s.
 
-        Raises: UserError when so many processes ended that no message can be written; the others are stopped.
+        Raises: UserError when too few nodes are left to write a message; these are stopped too.
         """
         self._handle_signals()
         try:
@@ -152,7 +152,7 @@ def is_writable(view: ClusterView) -> bool:
 
 
 def describe_nodes(view: ClusterView) -> str:
-    """`n0 follower, n1 down`, or that no broker is known."""
+    """`n0 follower, n1 down`; or a text that says that no broker has registered."""
     nodes = [node for group in view.groups for node in group.nodes]
     words = [f"{node.id or node.remoting_address} {(node.role or node.state).lower()}" for node in nodes]
     return ", ".join(words) or "no broker has registered yet"
@@ -166,7 +166,7 @@ async def _cancel(*tasks: asyncio.Task[object]) -> None:
 
 @contextmanager
 def locked(data_dir: Path) -> Iterator[None]:
-    """Holds the folder for this process.
+    """Lock the folder for this process.
 
     Raises: UserError when another `ledgermq up` holds it.
     """
@@ -202,11 +202,11 @@ def up(
     overrides: Sequence[str],
     has_replication_tls: bool | None,
 ) -> None:
-    """Makes or continues the cluster in the folder and runs it until a signal.
+    """Create the cluster in the folder, or continue the one there, and run it until a signal.
 
     Raises: UserError.
     """
-    os.umask(0o077)  # messages and logs are not for other users of the machine; children inherit it
+    os.umask(0o077)  # other users of the machine must not read messages and logs; child processes inherit it
     data_dir = data_dir.absolute()
     settings = read_settings(config, overrides)
     if durability is not None:
@@ -231,8 +231,8 @@ def up(
 
 
 def forget_tls_of_others() -> None:
-    """The TLS that the environment names is that of another cluster: this one's processes, which inherit the
-    environment, speak as its plan says.
+    """Remove the TLS settings from the environment, which the processes of this cluster inherit: they belong
+    to another cluster. The plan says which TLS this cluster uses.
     """
     for variable in VARIABLES:
         os.environ.pop(variable, None)
@@ -288,7 +288,7 @@ def _ready(plan: ClusterPlan, pids: dict[str, int]) -> dict[str, object]:
 
 def ready_table(plan: ClusterPlan, pids: dict[str, int]) -> Table:
     """The addresses of the cluster."""
-    # The table fits into 80 columns: an address on two lines cannot be clicked or copied.
+    # The table fits into 80 columns: an address that is split over two lines cannot be clicked or copied.
     table = Table(title="LedgerMQ is ready", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for name in ("process", "pid", "clients", "metrics"):
         table.add_column(name, justify="right" if name == "pid" else "left", overflow="fold")

@@ -1,5 +1,5 @@
-"""The files of a group whose members run on several machines: a folder for each to copy (`ledgermq
-cluster`).
+"""The files of a group whose members run on several machines (`ledgermq cluster`): one folder for each
+member, to be copied to its machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CERTIFICATES = "certificates"
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """A group of members, each with an IPv4 address. `home`: the folder of each on its own machine."""
+    """A group of members, each with an IPv4 address. `home`: where a member has its folder on its machine."""
 
     folder: Path
     broker_name: str
@@ -48,7 +48,7 @@ class GroupPlan:
 
 
 def write_group(plan: GroupPlan) -> None:
-    """Raises UserError: the folder holds such files already, the broker could not use them, or they cannot be
+    """Raises UserError: the folder has such files already, the broker would refuse them, or they cannot be
     written.
     """
     existing = [node for node in plan.addresses if (plan.folder / node / "broker.toml").exists()]
@@ -69,7 +69,7 @@ def write_group(plan: GroupPlan) -> None:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """New files and folders are for this user alone. Raises UserError instead of OSError."""
+    """Only this user may read new files and folders. Raises UserError instead of OSError."""
     earlier = os.umask(0o077)
     try:
         yield
@@ -80,7 +80,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def member_files(folder: Path) -> MemberFiles:
-    """Of a folder that `cluster init` or `up` made. Raises UserError when it has no certificates."""
+    """The certificates in a folder that `cluster init` or `up` made. Raises UserError when it has none."""
     if not (folder / CERTIFICATES / "ca.pem").exists():
         raise UserError(f"there are no certificates in {folder / CERTIFICATES}.")
     return MemberFiles(folder / CERTIFICATES)

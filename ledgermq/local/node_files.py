@@ -1,4 +1,4 @@
-"""Makes each node's broker.toml from the cluster's plan, checked by the broker's own rules."""
+"""Makes each node's broker.toml from the cluster's plan, and checks it by the broker's own rules."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,17 +35,17 @@ PLANNED_KEYS = {
 }
 
 LOCAL_DEFAULTS: Mapping[str, Scalar] = {
-    # The disk of a workstation may be nearly full with other data: messages must not be deleted early for
-    # that.
+    # The disk of a workstation may be nearly full with other data, which must not cause an early deletion
+    # of messages.
     "cleanFileForciblyEnable": False,
 }
-"""Defaults of a local cluster that differ from the broker's own; settings have precedence."""
+"""Defaults of a local cluster that differ from those of the broker; the plan's settings override them."""
 
 
 def read_settings(config: Path | None, overrides: Sequence[str]) -> dict[str, Scalar]:
-    """The broker keys of the TOML file and of the KEY=VALUE overrides, the latter winning.
+    """The broker keys of the TOML file and of the KEY=VALUE overrides; overrides have precedence.
 
-    Raises: UserError for what is not plain keys, or is the plan's own business.
+    Raises: UserError for tables and lists, and for keys that the plan itself sets.
     """
     settings: dict[str, Scalar] = {}
     for key, value in (read_toml(config) if config else {}).items():
@@ -63,7 +63,7 @@ def read_settings(config: Path | None, overrides: Sequence[str]) -> dict[str, Sc
 
 
 def node_values(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
-    """The whole broker.toml of a node."""
+    """All keys of a node's broker.toml."""
     peers = ";".join(f"{peer.id}-{peer.replication_address}" for peer in plan.nodes)
     return {
         **LOCAL_DEFAULTS,
@@ -93,7 +93,7 @@ def replication_keys(certificates: Path, node_id: str) -> Mapping[str, Scalar]:
 
 
 def _client_keys(certificates: Path, node_id: str) -> Mapping[str, Scalar]:
-    """The same files for clients; `tlsMode` is among the plan's settings."""
+    """The broker keys to use the same files for clients; `tlsMode` is among the plan's settings."""
     return {
         "tlsCertPath": str(certificates / f"{node_id}.pem"),
         "tlsKeyPath": str(certificates / f"{node_id}.key"),
@@ -103,9 +103,9 @@ def _client_keys(certificates: Path, node_id: str) -> Mapping[str, Scalar]:
 
 
 def write_node_files(plan: ClusterPlan) -> None:
-    """Writes every node's broker.toml, then checks each as the broker will.
+    """Write every node's broker.toml, then check each as the broker will.
 
-    Raises: UserError with the broker's sentence.
+    Raises: UserError with the broker's error text.
     """
     for node in plan.nodes:
         node.home.mkdir(parents=True, exist_ok=True)

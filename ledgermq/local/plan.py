@@ -1,5 +1,5 @@
-"""The plan of a local cluster: its ports, its folder, its settings; kept in DIR/cluster.toml. Ports are
-checked by binding them.
+"""The plan of a local cluster: its ports, its folder and its settings, stored in DIR/cluster.toml. To check
+that a port is free, it is bound.
 """
 
 import json
@@ -27,7 +27,7 @@ Scalar = str | int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """One node: where clients, its peers and Prometheus reach it, and its folder."""
+    """One node: the ports for clients, for its peers and for Prometheus, and its folder."""
 
     id: str
     remoting_port: int
@@ -60,7 +60,7 @@ class NodePlan:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """A whole local cluster. `settings` are broker keys that hold for every node."""
+    """A whole local cluster. `settings` are broker keys for every node."""
 
     data_dir: Path
     node_count: int = 3
@@ -69,7 +69,7 @@ class ClusterPlan:
     admin_port: int = 8080
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     has_replication_tls: bool = True
-    """The nodes know each other by certificates; false only for measurements."""
+    """Nodes authenticate each other by certificates; false only for measurements."""
 
     @property
     def nodes(self) -> tuple[NodePlan, ...]:
@@ -79,7 +79,7 @@ class ClusterPlan:
         )
 
     def node(self, node_id: str) -> NodePlan:
-        """Raises: UserError that names the nodes there are."""
+        """Raises: UserError, which names the existing nodes, if there is no node with this id."""
         for node in self.nodes:
             if node.id == node_id:
                 return node
@@ -96,7 +96,7 @@ class ClusterPlan:
 
     @property
     def client_tls_mode(self) -> str:
-        """Of the ports for clients: the name server's and the brokers'."""
+        """The TLS mode of all ports for clients, on the name server and on the brokers."""
         return str(self.settings.get("tlsMode", "disabled"))
 
     @property
@@ -105,7 +105,7 @@ class ClusterPlan:
 
     @property
     def group(self) -> str:
-        """The name of the replication group, as the brokers have it."""
+        """The name of the replication group, as the brokers use it."""
         named = self.settings.get("dLegerGroup") or self.settings.get("brokerName")
         return str(named or BrokerConfig.model_fields["broker_name"].default)
 
@@ -118,9 +118,9 @@ class ClusterPlan:
         return self.data_dir / "logs"
 
     def ports(self) -> dict[int, str]:
-        """Every port with what it is for.
+        """Every port with its purpose.
 
-        Raises: UserError when two processes would share one, or one is out of range.
+        Raises: UserError when two processes would share a port, or a port is out of range.
         """
         wanted = [
             (self.namesrv_port, "the name server (--namesrv-port)"),
@@ -140,7 +140,7 @@ class ClusterPlan:
         return ports
 
     def save(self) -> None:
-        """Writes cluster.toml; what was there is replaced whole."""
+        """Write cluster.toml; it replaces an earlier one atomically."""
         head = {
             "version": FILE_VERSION,
             "nodes": self.node_count,
@@ -154,7 +154,7 @@ class ClusterPlan:
 
 
 def load_plan(data_dir: Path) -> ClusterPlan | None:
-    """The plan kept in the folder, None when there is none.
+    """The plan stored in the folder; None when there is none.
 
     Raises: UserError when the file cannot be used.
     """
@@ -193,7 +193,7 @@ def merge_plan(
     settings: Mapping[str, Scalar],
     has_replication_tls: bool | None = None,
 ) -> ClusterPlan:
-    """The kept plan with the options laid over it (None: not given); its number of nodes is fixed.
+    """The stored plan, changed by the given options (None: not given); its number of nodes is fixed.
 
     Raises: UserError.
     """
@@ -226,12 +226,12 @@ def read_toml(path: Path) -> dict[str, object]:
 
 
 def to_toml(values: Mapping[str, Scalar]) -> str:
-    """Flat `key = value` lines; a JSON string, number or boolean is a TOML one too."""
+    """Lines of `key = value`. JSON strings, numbers and booleans are valid TOML too."""
     return "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items())
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes beside and renames, so that a reader sees the old or the new file."""
+    """Write a temporary file and rename it, so that a reader sees the old file or the new one."""
     beside = path.with_name(path.name + ".tmp")
     beside.write_text(text, encoding="utf-8")
     beside.replace(path)
@@ -247,7 +247,7 @@ def is_free(port: int) -> bool:
 
 
 def require_free(ports: Mapping[int, str]) -> None:
-    """Waits for a port that a connection holds for a moment only.
+    """Check that all ports are free. Wait for a port that a connection uses only for a moment.
 
     Raises: UserError naming every port that is in use, its purpose and its owner.
     """

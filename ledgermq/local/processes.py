@@ -22,7 +22,7 @@ ADMIN_NICE = 10
 _AGAIN = "stop and start `ledgermq up`; the nodes go on meanwhile"
 
 PYTHON_MODULE = (sys.executable, "-P", "-m")
-"""-P: a folder named like one of our packages in the directory of the user is not ours."""
+"""-P: Python must not import a folder in the working directory that has the name of one of our packages."""
 
 
 def node_argv(node: NodePlan) -> tuple[str, ...]:
@@ -30,12 +30,12 @@ def node_argv(node: NodePlan) -> tuple[str, ...]:
 
 
 def node_hint(node: NodePlan, data_dir: Path) -> str:
-    """What a person types to start the node again."""
+    """The command with which the user starts the node again."""
     return f"ledgermq node {node.id} --data {shlex.quote(str(data_dir))}"
 
 
 def _log_options(plan: ClusterPlan) -> tuple[str, ...]:
-    """The brokers read the key themselves; the other processes get it as an option."""
+    """The log format as an option; brokers read this key from their own file."""
     line_format = plan.settings.get("logFormat")
     return () if line_format is None else ("--log-format", str(line_format))
 

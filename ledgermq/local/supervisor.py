@@ -1,8 +1,8 @@
-"""Runs child processes: starts them, reports each that ends unexpectedly, stops all in order within a time
-limit.
+"""Runs child processes: starts them, reports each that ends unexpectedly, and stops all in order within a
+time limit.
 
-Children have sessions of their own, so that a Ctrl-C at the terminal reaches the supervisor alone, and
-they end with it should it be killed (Linux).
+Each child has its own session, so that Ctrl-C at the terminal sends a signal only to the supervisor. If the
+supervisor is killed, its children end too (Linux).
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _LOG_BYTES_MAX = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run. `hint` names the command that starts it again; a higher `stage` is stopped earlier."""
+    """What to run. `hint`: the command that starts it again. A higher `stage` is stopped earlier."""
 
     name: str
     argv: tuple[str, ...]
@@ -34,7 +34,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """A child ended unexpectedly; `returncode` is minus the signal's number when one ended it."""
+    """A child ended unexpectedly. `returncode` is the negative signal number if a signal ended it."""
 
     command: Command
     pid: int
@@ -50,7 +50,7 @@ class Limits:
     restart_first_s: float = 0.5
     restart_max_s: float = 30.0
     steady_s: float = 60.0
-    """A child that ran this long resets its back-off."""
+    """After a child ran this long, its back-off begins again at the first value."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class _Child:
 
 
 class Supervisor:
-    """Owns its children by their process handles; it never ends a process it did not start."""
+    """Keeps the process handles of its children, so it never ends a process that it did not start."""
 
     def __init__(
         self, on_exit: Callable[[Exit], None], *, restart: bool, limits: Limits | None = None
@@ -130,7 +130,7 @@ class Supervisor:
         await asyncio.gather(*watchers, return_exceptions=True)
 
     async def _stop_child(self, child: _Child) -> bool:
-        """SIGTERM, then SIGKILL after the bound. Returns whether it had to be killed."""
+        """SIGTERM, then SIGKILL after the time limit. Returns whether it had to be killed."""
         if child.process.returncode is not None:
             return False
         with suppress(ProcessLookupError):
@@ -167,7 +167,7 @@ def describe_exit(returncode: int) -> str:
 
 
 def last_lines(log: Path, count: int) -> Sequence[str]:
-    """The end of a log, for a person to read; nothing when there is none."""
+    """The last lines of a log, for the user to read; none if there is no log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
@@ -177,13 +177,13 @@ def last_lines(log: Path, count: int) -> Sequence[str]:
 
 
 def _rotate(log: Path) -> None:
-    """A log that has grown long becomes `<name>.1`, in place of the one before it."""
+    """Rename a log that is too long to `<name>.1`; an earlier `<name>.1` is replaced."""
     if log.exists() and log.stat().st_size > _LOG_BYTES_MAX:
         log.replace(log.with_name(log.name + ".1"))
 
 
 def _end_with_parent() -> Callable[[], Any] | None:
-    """What the child does before its program runs: ask the kernel for SIGTERM when this process dies."""
+    """What the child runs before its program: it asks the kernel for SIGTERM when this process dies."""
     if not sys.platform.startswith("linux"):
         return None
     return partial(_ask_for_death_signal, ctypes.CDLL(None, use_errno=True), os.getpid())
