@@ -59,12 +59,16 @@ def send(cluster: Cluster, topic: str, body: bytes, properties: dict[str, str], 
 
 
 @pytest.fixture(scope="module")
-def sent(cluster: Cluster, name: str) -> dict[int, str]:
-    """Messages of one topic, number to offset message id."""
+def sent(api: httpx.Client, cluster: Cluster, name: str) -> dict[int, str]:
+    """Messages of one topic, number to offset message id. All of them are in the index by key, where a
+    message comes soon after its acknowledgement.
+    """
     ids = {}
     for number in range(SENT):
         properties = {"UNIQ_KEY": f"{number:032X}", "KEYS": f"key-{number} all", "TAGS": f"t{number % 3}"}
         ids[number] = send(cluster, topic_of(name), f'{{"number":{number}}}'.encode(), properties)
+    last = {"topic": topic_of(name), "key": f"key-{SENT - 1}"}
+    wait_for("the last is indexed", lambda: answered(api.get("/messages", params=last))["items"], LIMIT_S)
     return ids
 
 
@@ -124,7 +128,8 @@ def test_trace_and_track_of_a_message(
     trace_topic = f"trace-{name}"
     send(cluster, trace_topic, told.encode(), {"KEYS": unique_key})
     params = {"topic": topic_of(name), "traceTopic": trace_topic}
-    (span,) = answered(api.get(f"/messages/{sent[5]}/trace", params=params))["spans"]
+    path = f"/messages/{sent[5]}/trace"
+    (span,) = wait_for("a span", lambda: answered(api.get(path, params=params))["spans"], LIMIT_S)
     assert (span["kind"], span["group"], span["costMs"], span["isSuccess"]) == ("consume", group, 5, True)
     make_group = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
     call(broker_of(cluster.namesrv), make_group, {}, json.dumps({"groupName": group}).encode())
