@@ -102,6 +102,7 @@ async def test_offsets_of_a_topic_that_is_being_deleted_are_refused(tmp_path: Pa
 
 async def test_offsets_that_came_with_pulls_go_with_the_topic(tmp_path: Path) -> None:
     log, state = await made(tmp_path)
+    await state.propose(PutTopic(TopicConfig("other")))
     commits = OffsetCommits(state, log)
     commits.note("g", "t", 0, 2)
     commits.note("g", "other", 0, 2)
