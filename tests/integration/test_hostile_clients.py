@@ -227,7 +227,8 @@ def test_replication_ports_take_strangers_calmly(cluster: Cluster, broker: str, 
             for data in (b"\xff" * 64, b"GET / HTTP/1.1\r\n\r\n", struct.pack(">II", 31 * MIB, 60_000)):
                 with connected(node.replication) as peer:
                     peer.sendall(data + (bytes(100_000) if data[0] == 1 else b""))
-                    assert not peer.recv(1)
+                    with suppress(ConnectionResetError):  # it is closed with bytes that were not read
+                        assert not peer.recv(1)
         for _ in range(20):
             assert_takes_messages(broker, f"Strangers{name}")
         wait_closed(silent)
