@@ -1,6 +1,7 @@
 """Seeded runs of whole clusters: no invariant breaks under faults, and all is well soon after they stop.
 
-Repeat a seed with `python -m tests.simulation SEED --trace`. See docs/testing.md.
+Repeat a seed with `python -m tests.simulation SEED --trace`. Many new seeds of all worlds are what
+`python -m tests.campaign` is for. See docs/testing.md.
 """
 
 import os
@@ -15,12 +16,11 @@ from tests.support.repeated_runs import traces_of
 
 BASE_SEEDS = 300 if is_long_run() else 100
 NEW_SEEDS = int(os.environ.get("LEDGERMQ_SIMULATION_SEEDS", "60"))
-LONG_SEEDS = int(os.environ.get("LEDGERMQ_SIMULATION_LONG_SEEDS", "10000"))
 
 
-def check(seeds: Iterable[int], processes: int = 1, *, is_damaging: bool = False) -> None:
+def check(seeds: Iterable[int], *, is_damaging: bool = False) -> None:
     """Runs the seeds; fails with one line for each that broke."""
-    outcomes = list(run_many(seeds, processes, is_damaging))
+    outcomes = list(run_many(seeds, 1, is_damaging))
     failures = [outcome.failure for outcome in outcomes if outcome.failure is not None]
     if failures:
         pytest.fail("\n".join(failures), pytrace=False)
@@ -52,13 +52,6 @@ def test_base_seeds_hold_while_disks_are_damaged() -> None:
 def test_new_seeds_hold_while_disks_are_damaged() -> None:
     first = first_new_seed()
     check(range(first, first + NEW_SEEDS), is_damaging=True)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("is_damaging", [False, True])
-def test_many_new_seeds_hold(is_damaging: bool) -> None:
-    first = first_new_seed()
-    check(range(first, first + LONG_SEEDS), os.cpu_count() or 1, is_damaging=is_damaging)
 
 
 def test_seed_run_again_in_another_process_gives_the_same_run() -> None:

@@ -110,7 +110,8 @@ def test_files_are_looked_at_once_a_minute_and_only_some_are_named(open_folder: 
     found = exposure(open_folder, now_ms=now_ms)
     assert found.figures()["readableByOthers"] == ""
     store = open_folder / "store"
-    store.mkdir(mode=0o755)
+    store.mkdir()
+    store.chmod(0o755)  # whatever the umask is
     for number in range(PATHS_MAX + 2):
         (store / str(number)).write_bytes(b"x")
         (store / str(number)).chmod(0o644)
