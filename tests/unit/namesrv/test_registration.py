@@ -39,6 +39,25 @@ def test_body_without_content_is_a_broker_without_topics() -> None:
     assert finish(read_body(b'{"topicConfigSerializeWrapper":null}', "b", 409)) == (DataVersion(), {})
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"T": TOPIC_CONFIG, "%RETRY%g": {"readQueueNums": 1, "perm": "6"}},
+        {"T": {"writeQueueNums": None, "topicSysFlag": 2.0}},
+        {"a name\t\u00e9": TOPIC_CONFIG},
+        {},
+    ],
+)
+def test_a_small_body_is_read_as_the_walk_over_a_large_one_reads_it(table: dict[str, object]) -> None:
+    small = body(table)
+    assert finish(read_body(small, "b", 409)) == finish(read_body(small + b" " * 9_000, "b", 409))
+
+
+def test_a_small_body_with_keys_that_are_numbers_is_read() -> None:
+    small = body({"T": TOPIC_CONFIG})[:-1] + b',"filterServerList":[],"x":{1:2}}'
+    assert finish(read_body(small, "b", 409)) == (_VERSION, {"T": QueueData("b", 4, 4, 6)})
+
+
 def test_compressed_body_is_read_with_and_without_attributes() -> None:
     data = compressed_body(["T 4 8 6 SINGLE_TAG", 'U 1 1 2 MULTI_TAG {"a":"b c"}', "V 2 2 4"])
     assert finish(read_compressed_body(data, "b", 10_000)) == (
