@@ -48,7 +48,9 @@ def test_body_without_content_is_a_broker_without_topics() -> None:
         {},
     ],
 )
-def test_a_small_body_is_read_as_the_walk_over_a_large_one_reads_it(table: dict[str, object]) -> None:
+def test_a_small_body_is_read_as_the_walk_over_a_large_one_reads_it(
+    table: dict[str, dict[str, object]],
+) -> None:
     small = body(table)
     assert finish(read_body(small, "b", 409)) == finish(read_body(small + b" " * 9_000, "b", 409))
 
