@@ -71,7 +71,7 @@ class Broker:
         self._features = install_features(self.core)
         engine = opened.engine
         term = (lambda: 0) if engine is None else (lambda: engine.term)
-        self._registration = Registration(config, self._state, self._log, self.core.client, term)
+        self._registration = Registration(config, self._state, self._log, self.core.namesrv_client, term)
         self._server = RemotingServer(self.core.router, config.bind_address, config.listen_port, tls=tls)
         for closed in self._features.connection_closed:
             self._server.on_connection_closed(closed)
@@ -109,6 +109,7 @@ class Broker:
             await self._log.stop()
         finally:
             await self.core.client.close()
+            await self.core.namesrv_client.close()
             self._lock.release()
 
     async def _wait_applied(self) -> None:

@@ -364,6 +364,9 @@ class BrokerConfig(BaseModel):
     """Certificates of clients: none, optional (verified if there is one), require."""
     tls_enable: bool = Field(default=False, alias="tlsEnable")
     """true: requests to name servers and to other nodes of the group leave over TLS."""
+    namesrv_tls_enable: bool = Field(default=False, alias="namesrvTlsEnable")
+    """true: requests to name servers leave over TLS with the certificate for replication, by which they may
+    know the node (docs/name_server.md#who-may-register-what)."""
     tls_check_host_name: bool = Field(default=True, alias="tlsCheckHostName")
     """Of these, the certificates must be for the name or address that is connected to."""
 
@@ -448,6 +451,11 @@ class BrokerConfig(BaseModel):
         if self._replication_files.count(None) not in (0, len(self._replication_files)):
             keys = "replicationTlsCertPath, replicationTlsKeyPath, replicationTlsCaPath"
             raise ValueError(f"{keys}: all three are needed, or none")
+        if self.namesrv_tls_enable and self.replication_tls is None and self.tls_certificate is None:
+            raise ValueError(
+                "namesrvTlsEnable needs a certificate: replicationTlsCertPath with its key and authorities, "
+                "or tlsCertPath"
+            )
         return self
 
     @property
@@ -526,11 +534,26 @@ class BrokerConfig(BaseModel):
         )
 
     @property
-    def client_tls(self) -> ClientTls | None:
-        """TLS towards name servers and other nodes; None: plain text."""
-        if not self.tls_enable:
-            return None
+    def _own_tls(self) -> ClientTls:
         return ClientTls(self.tls_authorities, self.tls_certificate, self.tls_key, self.tls_check_host_name)
+
+    @property
+    def client_tls(self) -> ClientTls | None:
+        """TLS towards other nodes; None: plain text."""
+        return self._own_tls if self.tls_enable else None
+
+    @property
+    def namesrv_tls(self) -> ClientTls | None:
+        """TLS towards name servers; None: plain text. With the member's certificate their authorities are the
+        group's, unless `tlsTrustCertPath` names others.
+        """
+        member = self.replication_tls
+        if not self.namesrv_tls_enable:
+            return self.client_tls
+        if member is None:
+            return self._own_tls
+        authorities = self.tls_authorities or member.authorities
+        return ClientTls(authorities, member.certificate, member.key, self.tls_check_host_name)
 
     @property
     def broker_address(self) -> str:

@@ -24,6 +24,7 @@ from dledger.environment import Environment
 from dledger.server import DLedgerServer
 from remoting.acl import Signer
 from remoting.client.aio import RemotingClient
+from remoting.client.tls import ClientTls
 from remoting.connection import Connection
 from remoting.router import BatchHandler, Handlers, Router
 
@@ -46,7 +47,9 @@ class Core:
     clients: ClientRegistry
     router: Router
     client: RemotingClient
-    """For requests to other nodes and to name servers."""
+    """For requests to other nodes."""
+    namesrv_client: RemotingClient
+    """For requests to name servers; the same one where both are sent over the same TLS, or none."""
     readiness: Readiness
     forwarder: Forwarder
     tasks: BackgroundTasks
@@ -94,10 +97,9 @@ def make_core(
     router: Router | None = None,
 ) -> Core:
     """The core over an open log and the state that was read from it. Raises TlsFilesError."""
-    inner, tls = config.inner_account, config.client_tls
-    client = RemotingClient(
-        signer=None if inner is None else Signer(*inner), tls=None if tls is None else tls.credentials()
-    )
+    client = _client(config, config.client_tls)
+    is_alike = config.namesrv_tls == config.client_tls
+    namesrv_client = client if is_alike else _client(config, config.namesrv_tls)
     log, engine = opened.log, opened.engine
     return Core(
         config=config,
@@ -107,6 +109,7 @@ def make_core(
         clients=ClientRegistry(),
         router=router or Router(),
         client=client,
+        namesrv_client=namesrv_client,
         readiness=Readiness(log, engine, config.dledger_self_id, environment.monotonic_ms),
         forwarder=Forwarder(config, log, engine, client),
         tasks=BackgroundTasks(),
@@ -114,6 +117,13 @@ def make_core(
         puts=PutMetrics(config.slow_put_ms),
         reads=ReadMetrics(),
         started_at_ms=environment.wall_clock_ms(),
+    )
+
+
+def _client(config: BrokerConfig, tls: ClientTls | None) -> RemotingClient:
+    inner = config.inner_account
+    return RemotingClient(
+        signer=None if inner is None else Signer(*inner), tls=None if tls is None else tls.credentials()
     )
 
 

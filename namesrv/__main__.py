@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
+from namesrv.accounts import FILE_OPTION
 from namesrv.config import KvConfigError, NameServerConfig
 from namesrv.rights import BrokerIdentityError, parse_broker_identities
 from namesrv.server import NameServer
+from remoting.acl import AclError
 from remoting.loop import run
 from remoting.tls import ClientAuth, ServerTlsSettings, TlsMode
 from sockets.tls import TlsFilesError
@@ -36,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         port=options.port,
         kv_config=options.kv_config,
         broker_identities=options.broker_identity,
+        accounts=options.accounts,
         tls=tls,
     )
     return run(_serve(config))
@@ -54,8 +57,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME=IDENTITY[,IDENTITY…]",
-        help="who may register this broker name, as host:ADDRESS; repeat it for each name. With it, no other"
-        " name can be registered; without it, every host may register any",
+        help="who may register this broker name, as host:ADDRESS, certificate:PATTERN or account:KEY; repeat"
+        " it for each name. With it, no other name can be registered; without it, any host may register any",
+    )
+    parser.add_argument(
+        FILE_OPTION,
+        type=Path,
+        metavar="FILE",
+        help="accounts that sign requests (TOML, chmod 600); those of administrators then need one marked"
+        " admin",
     )
     add_tls = parser.add_argument_group("TLS on the same port").add_argument
     add_tls(
@@ -88,7 +98,7 @@ async def _serve(config: NameServerConfig) -> int:
     try:
         server = NameServer(config)
         await server.start()
-    except (OSError, KvConfigError, TlsFilesError) as error:
+    except (OSError, KvConfigError, AclError, BrokerIdentityError, TlsFilesError) as error:
         _log.error("name server cannot start: %s", error)
         return 1
     await stopped.wait()

@@ -43,6 +43,7 @@ class NameServerConfig:
     kv_bytes_max: of all keys and values of the key-value table.
     register_body_bytes_max: a compressed registration may not grow beyond this; no frame is larger.
     broker_identities: who may register which broker name (`rights`); empty: every host any.
+    accounts: file of those who sign requests (`accounts`); None: administrators need not sign.
     """
 
     host: str = "127.0.0.1"
@@ -56,6 +57,7 @@ class NameServerConfig:
     kv_bytes_max: int = 4 * 1024 * 1024
     register_body_bytes_max: int = 16 * 1024 * 1024
     broker_identities: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    accounts: Path | None = None
     tls: ServerTlsSettings = field(default_factory=ServerTlsSettings)
 
 
@@ -237,6 +239,8 @@ class ConfigProcessor:
             "tlsMode": self._config.tls.mode_in_force,
             "tlsClientAuth": self._config.tls.client_auth,
             "kvConfigPath": str(self._config.kv_config or ""),
+            "brokerIdentities": ",".join(sorted(self._config.broker_identities)),
+            "accountsPath": str(self._config.accounts or ""),
             "scanNotActiveBrokerInterval": str(self._config.expiry_check_interval_ms),
         }
         for name, attribute in _SWITCH_NAMES.items():

@@ -5,10 +5,11 @@ import logging
 import time
 from collections.abc import Callable
 
+from namesrv.accounts import Accounts
 from namesrv.config import ConfigProcessor, KvConfig, NameServerConfig, NameServerSwitches
 from namesrv.queries import QueryProcessor
 from namesrv.registration import BrokerProcessor
-from namesrv.rights import BrokerRights
+from namesrv.rights import AdminRights, BrokerRights, check_usable
 from namesrv.route_info import RouteInfoManager
 from remoting.connection import Connection
 from remoting.router import Router
@@ -27,10 +28,12 @@ class NameServer:
     """Started once, stopped once. Holds nothing on disk but the key-value table."""
 
     def __init__(self, config: NameServerConfig, clock_ms: Callable[[], int] = _monotonic_ms) -> None:
-        """Read the key-value table.
+        """Read the key-value table and the accounts.
 
         Raises:
-            KvConfigError: its file is damaged.
+            KvConfigError: the table's file is damaged.
+            AclError: the file of accounts cannot be used.
+            BrokerIdentityError: nobody can have such an identity.
             TlsFilesError: certificate, key or authorities cannot be used.
         """
         self._config = config
@@ -38,13 +41,21 @@ class NameServer:
         self._tables = RouteInfoManager(config.brokers_max, config.topics_max)
         self._timer: asyncio.TimerHandle | None = None
         self._upkeep = SlicedWork()
-        rights = BrokerRights(config.broker_identities) if config.broker_identities else None
+        check_usable(
+            config.broker_identities,
+            knows_certificates=config.tls.knows_clients,
+            has_accounts=config.accounts is not None,
+        )
+        accounts = None if config.accounts is None else Accounts(config.accounts)
+        rights = BrokerRights(config.broker_identities, accounts) if config.broker_identities else None
         switches = NameServerSwitches()
         kv_config = KvConfig(config.kv_config, config.kv_items_max, config.kv_bytes_max)
         router = Router()
         BrokerProcessor(self._tables, kv_config, config, switches, rights, clock_ms).register(router)
         QueryProcessor(self._tables, kv_config, switches).register(router)
         ConfigProcessor(kv_config, config, switches).register(router)
+        if accounts is not None:
+            router.guard = AdminRights(accounts, rights).refusal
         self._router = router
         self._server = RemotingServer(router, config.host, config.port, tls=server_tls(config.tls))
         self._server.on_connection_closed(self._drop_brokers_of)

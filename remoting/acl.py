@@ -10,7 +10,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from remoting.command import RemotingCommand
 
@@ -101,6 +101,23 @@ def signer_from(environment: Mapping[str, str]) -> Signer | None:
 
 
 def _read(path: Path) -> dict[str, str]:
+    form = f"{', '.join(VARIABLES)} and nothing else"
+    found = read_private_toml(path, FILE_VARIABLE, form)
+    if not found.keys() <= VARIABLES.keys():
+        raise AclError(f"{path} is not a TOML file with {form}.")
+    if not all(isinstance(value, str) and value for value in found.values()):
+        raise AclError(f"{path} has a value that is not a string.")
+    return found
+
+
+def read_private_toml(path: Path, named_by: str, form: str) -> dict[str, Any]:
+    """The content of a file with secrets, of 64 KiB at most.
+
+    named_by: what its path was given by. form: what should be in it.
+
+    Raises:
+        AclError: it cannot be read, is no TOML, or other users can read it.
+    """
     import tomllib
 
     try:
@@ -109,13 +126,11 @@ def _read(path: Path) -> dict[str, str]:
             text = file.read(_FILE_BYTES_MAX + 1)
         found = tomllib.loads(text.decode()) if len(text) <= _FILE_BYTES_MAX else None
     except OSError as error:
-        raise AclError(f"{path} ({FILE_VARIABLE}) cannot be read: {error.strerror or error}.") from error
-    except ValueError:
+        raise AclError(f"{path} ({named_by}) cannot be read: {error.strerror or error}.") from error
+    except (ValueError, RecursionError):
         found = None  # the error's own words would quote the file
-    if found is None or not found.keys() <= VARIABLES.keys():
-        raise AclError(f"{path} is not a TOML file with {', '.join(VARIABLES)} and nothing else.") from None
-    if not all(isinstance(value, str) and value for value in found.values()):
-        raise AclError(f"{path} has a value that is not a string.")
+    if found is None:
+        raise AclError(f"{path} is not a TOML file with {form}.") from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise AclError(f"{path} has a secret and is readable by other users: chmod 600 it.")
     return found

@@ -26,7 +26,7 @@ from remoting.errors import (
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.memory_limit import HeldMemory, MemoryLimit
 from remoting.tls import TlsLayer
-from sockets.tls import TlsError
+from sockets.tls import PeerNames, TlsError
 
 _log = logging.getLogger(__name__)
 _WARNINGS_MAX = 32
@@ -155,6 +155,11 @@ class Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         """Whether sending is still possible."""
         return self._transport is not None and not self._is_over and not self._transport.is_closing()
+
+    @property
+    def peer_names(self) -> PeerNames:
+        """The names in the peer's verified certificate; none over plain text, or without a certificate."""
+        return PeerNames() if self._tls is None else self._tls.peer_names()
 
     @property
     def is_congested(self) -> bool:

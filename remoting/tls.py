@@ -14,6 +14,7 @@ from typing import Final, Literal
 from sockets.tls import (
     HANDSHAKE_FIRST_BYTE,
     PeerCheck,
+    PeerNames,
     TlsCredentials,
     TlsError,
     TlsFiles,
@@ -50,6 +51,11 @@ class ServerTlsSettings:
     @property
     def mode_in_force(self) -> TlsMode:
         return self.mode or ("disabled" if self.certificate is None else "permissive")
+
+    @property
+    def knows_clients(self) -> bool:
+        """Whether a client may have shown a certificate that was verified."""
+        return self.mode_in_force != "disabled" and self.client_auth != "none"
 
     def check(self) -> None:
         """Raises TlsSettingsError. The files are not read."""
@@ -162,6 +168,10 @@ class TlsLayer:
     def is_at_end(self) -> bool:
         """The peer has closed its side in order."""
         return self._stream is not None and self._stream.is_at_end
+
+    def peer_names(self) -> PeerNames:
+        """The names in the peer's verified certificate; none before the handshake is complete."""
+        return self._stream.peer_names() if self._stream is not None and self.is_open else PeerNames()
 
     def start(self) -> bytes:
         """What a client sends first; nothing of a server."""

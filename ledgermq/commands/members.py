@@ -2,6 +2,7 @@
 authenticate each other.
 """
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -36,6 +37,12 @@ def init(
         Path,
         typer.Option(metavar="DIR", help="Where each machine will have its folder.", show_default="here"),
     ] = Path(),
+    namesrv_tls: Annotated[
+        bool,
+        typer.Option(
+            "--namesrv-tls", help="Certificates for the name servers too, which know the brokers by theirs."
+        ),
+    ] = False,
 ) -> None:
     """Make an authority, and for each node a folder to copy: broker.toml and certificates.
 
@@ -43,11 +50,17 @@ def init(
     on none of them.
     """
     from ledgermq.local.group_files import GroupPlan, write_group
+    from ledgermq.local.plan import NAME_SERVER
 
-    plan = GroupPlan(data.absolute(), name, namesrv, port, home, _addresses(node))
+    plan = GroupPlan(data.absolute(), name, namesrv, port, home, _addresses(node), namesrv_tls)
     write_group(plan)
     for member in plan.addresses:
         remark(f"{plan.folder / member}: copy it to {plan.addresses[member]} as {home}.")
+    if plan.knows_brokers:
+        remark(
+            f"{plan.folder / NAME_SERVER}: copy it to {' and '.join(plan.namesrv_hosts)}. Start there, in it:"
+        )
+        remark(f"python -m namesrv --host ADDRESS {shlex.join(plan.namesrv_options())}")
     remark(f"Start each there, in {home}: python -m broker --config {home / 'broker.toml'}")
 
 

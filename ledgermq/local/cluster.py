@@ -240,8 +240,8 @@ def forget_tls_of_others() -> None:
 
 def _write_files(plan: ClusterPlan) -> None:
     try:
-        if plan.has_replication_tls or plan.has_client_tls:
-            names = [*(node.id for node in plan.nodes), *([NAME_SERVER] if plan.has_client_tls else [])]
+        if plan.has_certificates:
+            names = [*(node.id for node in plan.nodes), NAME_SERVER]
             hosts = dict.fromkeys(names, (HOST, "localhost"))
             MemberFiles(plan.certificates_dir).complete(plan.group, hosts)
         write_node_files(plan)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from broker.config import ConfigError, load_config
 from ledgermq.errors import UserError
-from ledgermq.local.node_files import replication_keys
-from ledgermq.local.plan import REPLICATION_PORT_STEP, Scalar, to_toml, write_whole
+from ledgermq.local.node_files import namesrv_tls_options, replication_keys
+from ledgermq.local.plan import NAME_SERVER, REPLICATION_PORT_STEP, Scalar, to_toml, write_whole
 from ledgermq.members import MemberFiles
 
 CERTIFICATES = "certificates"
@@ -21,7 +21,10 @@ CERTIFICATES = "certificates"
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """A group of members, each with an IPv4 address. `home`: where a member has its folder on its machine."""
+    """A group of members, each with an IPv4 address. `home`: where a member has its folder on its machine.
+
+    knows_brokers: the name servers have certificates too, and know the brokers by theirs.
+    """
 
     folder: Path
     broker_name: str
@@ -29,6 +32,17 @@ class GroupPlan:
     port: int
     home: Path
     addresses: Mapping[str, str]
+    knows_brokers: bool = False
+
+    @property
+    def namesrv_hosts(self) -> tuple[str, ...]:
+        parts = (part.strip() for part in self.namesrv.split(";"))
+        return tuple(part.rpartition(":")[0].strip("[]") for part in parts if part)
+
+    def namesrv_options(self) -> tuple[str, ...]:
+        """Of `python -m namesrv`, in a folder with the files of the name servers."""
+        folder = Path(CERTIFICATES)
+        return namesrv_tls_options(folder, self.broker_name, self.broker_name, self.addresses, "permissive")
 
     def values(self, node: str) -> Mapping[str, Scalar]:
         """The broker.toml of a member."""
@@ -40,6 +54,7 @@ class GroupPlan:
             "bindAddress": self.addresses[node],
             "listenPort": self.port,
             "namesrvAddr": self.namesrv,
+            "namesrvTlsEnable": self.knows_brokers,
             "storePathRootDir": str(self.home / "store"),
             "dLegerPeers": peers,
             "dLegerSelfId": node,
@@ -56,7 +71,12 @@ def write_group(plan: GroupPlan) -> None:
         raise UserError(f"{plan.folder / existing[0]} is there already; choose another folder with --data.")
     with writing(plan.folder):
         files = MemberFiles(plan.folder / CERTIFICATES)
-        files.complete(plan.broker_name, {node: (address,) for node, address in plan.addresses.items()})
+        hosts: dict[str, tuple[str, ...]] = {node: (address,) for node, address in plan.addresses.items()}
+        if plan.knows_brokers:
+            hosts[NAME_SERVER] = plan.namesrv_hosts
+        files.complete(plan.broker_name, hosts)
+        if plan.knows_brokers:
+            files.copy_member(NAME_SERVER, plan.folder / NAME_SERVER / CERTIFICATES)
         for node in plan.addresses:
             files.copy_member(node, plan.folder / node / CERTIFICATES)
             config = plan.folder / node / "broker.toml"

@@ -1,12 +1,14 @@
 """Makes each node's broker.toml from the cluster's plan, and checks it by the broker's own rules."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from broker.config import ConfigError, load_config
+from dledger.credentials import member_uri
 from ledgermq.errors import UserError
 from ledgermq.local.plan import (
     HOST,
+    NAME_SERVER,
     ClusterPlan,
     NodePlan,
     Scalar,
@@ -14,6 +16,7 @@ from ledgermq.local.plan import (
     to_toml,
     write_whole,
 )
+from namesrv.rights import CERTIFICATE
 
 PLANNED_KEYS = {
     "bindAddress": "a local cluster listens on 127.0.0.1 only",
@@ -25,6 +28,7 @@ PLANNED_KEYS = {
     "metricsAddress": "a local cluster listens on 127.0.0.1 only",
     "metricsPort": "it follows from --broker-port",
     "namesrvAddr": "use --namesrv-port",
+    "namesrvTlsEnable": "the name server knows the nodes by their certificates",
     "replicationBindAddress": "a local cluster listens on 127.0.0.1 only",
     "replicationTlsCaPath": "`ledgermq up` makes the certificates; see --replication-tls",
     "replicationTlsCertPath": "`ledgermq up` makes the certificates; see --replication-tls",
@@ -79,6 +83,7 @@ def node_values(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
         "dLegerPeers": peers,
         "dLegerSelfId": node.id,
         **(replication_keys(plan.certificates_dir, node.id) if plan.has_replication_tls else {}),
+        "namesrvTlsEnable": plan.has_certificates,
         **(_client_keys(plan.certificates_dir, node.id) if plan.has_client_tls else {}),
     }
 
@@ -90,6 +95,22 @@ def replication_keys(certificates: Path, node_id: str) -> Mapping[str, Scalar]:
         "replicationTlsKeyPath": str(certificates / f"{node_id}.key"),
         "replicationTlsCaPath": str(certificates / "ca.pem"),
     }
+
+
+def namesrv_tls_options(
+    certificates: Path, broker_name: str, group: str, node_ids: Iterable[str], mode: str
+) -> tuple[str, ...]:
+    """The options of a name server that knows the brokers by the certificates of the group's members: no
+    other process can register their name, or remove it.
+    """
+    identities = ",".join(f"{CERTIFICATE}:{member_uri(group, node_id)}" for node_id in node_ids)
+    return (
+        *("--tls-mode", mode),
+        *("--tls-cert", str(certificates / f"{NAME_SERVER}.pem")),
+        *("--tls-key", str(certificates / f"{NAME_SERVER}.key")),
+        *("--tls-ca", str(certificates / "ca.pem"), "--tls-client-auth", "optional"),
+        *("--broker-identity", f"{broker_name}={identities}"),
+    )
 
 
 def _client_keys(certificates: Path, node_id: str) -> Mapping[str, Scalar]:

@@ -104,10 +104,18 @@ class ClusterPlan:
         return self.client_tls_mode != "disabled"
 
     @property
+    def has_certificates(self) -> bool:
+        """Whether nodes and name server have certificates, by which the name server knows the nodes."""
+        return self.has_replication_tls or self.has_client_tls
+
+    @property
+    def broker_name(self) -> str:
+        return str(self.settings.get("brokerName") or BrokerConfig.model_fields["broker_name"].default)
+
+    @property
     def group(self) -> str:
         """The name of the replication group, as the brokers use it."""
-        named = self.settings.get("dLegerGroup") or self.settings.get("brokerName")
-        return str(named or BrokerConfig.model_fields["broker_name"].default)
+        return str(self.settings.get("dLegerGroup") or self.broker_name)
 
     @property
     def certificates_dir(self) -> Path:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ledgermq.errors import UserError
+from ledgermq.local.node_files import namesrv_tls_options
 from ledgermq.local.plan import HOST, NAME_SERVER, ClusterPlan, NodePlan, require_plan
 from ledgermq.local.supervisor import Command
 from sockets.listening import PortInUseError, bound
@@ -45,21 +46,17 @@ def namesrv_command(plan: ClusterPlan) -> Command:
         *PYTHON_MODULE,
         *("namesrv", "--host", HOST, "--port", str(plan.namesrv_port)),
         *("--kv-config", str(plan.data_dir / "namesrv" / "kvConfig.json")),
-        *_namesrv_tls_options(plan),
+        *(_namesrv_tls_options(plan) if plan.has_certificates else ()),
         *_log_options(plan),
     )
     return Command(NAME_SERVER, argv, plan.logs_dir / "namesrv.log", NAMESRV_STAGE, _AGAIN)
 
 
 def _namesrv_tls_options(plan: ClusterPlan) -> tuple[str, ...]:
-    if not plan.has_client_tls:
-        return ()
-    folder = plan.certificates_dir
-    return (
-        *("--tls-mode", plan.client_tls_mode),
-        *("--tls-cert", str(folder / f"{NAME_SERVER}.pem")),
-        *("--tls-key", str(folder / f"{NAME_SERVER}.key")),
-    )
+    """Clients need no certificate, and without `--tls` no TLS either."""
+    mode = plan.client_tls_mode if plan.has_client_tls else "permissive"
+    nodes = [node.id for node in plan.nodes]
+    return namesrv_tls_options(plan.certificates_dir, plan.broker_name, plan.group, nodes, mode)
 
 
 def node_command(plan: ClusterPlan, node: NodePlan) -> Command:

@@ -5,6 +5,7 @@ from typing import Any, cast
 from remoting.command import FrameDecoder, RemotingCommand, decode_command, encode_command
 from remoting.connection import Connection
 from remoting.errors import RemotingError, RequestTimeoutError
+from sockets.tls import PeerNames
 
 
 class FakeConnection:
@@ -17,6 +18,7 @@ class FakeConnection:
         self.remote_address = f"{host}:{port}"
         self.born_host = bytes(map(int, host.split("."))) + port.to_bytes(4, "big")
         self.attributes: dict[str, Any] = {}
+        self.peer_names = PeerNames()
         self.is_open = True
         self.is_congested = False
         self.answers: list[RemotingCommand] = []

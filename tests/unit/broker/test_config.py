@@ -172,6 +172,22 @@ def test_tls_follows_from_the_certificate() -> None:
     assert load_config(None, ["tlsCertPath=", "tlsMode="]).server_tls.certificate is None
 
 
+def test_name_servers_may_be_shown_the_certificate_for_replication() -> None:
+    enabled = "namesrvTlsEnable=true"
+    assert load_config(None, FILES).namesrv_tls is None
+    member = load_config(None, [*FILES, enabled])
+    assert member.namesrv_tls == ClientTls(Path("ca.pem"), Path("n0.pem"), Path("n0.key"))
+    assert member.client_tls is None
+    other = [*FILES, enabled, "tlsCertPath=c.pem", "tlsTrustCertPath=all.pem", "tlsCheckHostName=false"]
+    shown = ClientTls(Path("all.pem"), Path("n0.pem"), Path("n0.key"), checks_host_name=False)
+    assert load_config(None, other).namesrv_tls == shown
+    assert load_config(None, [enabled, "tlsCertPath=c.pem"]).namesrv_tls == ClientTls(None, Path("c.pem"))
+    alike = load_config(None, ["tlsEnable=true", "tlsCertPath=c.pem", *FILES])
+    assert alike.namesrv_tls == alike.client_tls
+    with pytest.raises(ConfigError, match="namesrvTlsEnable needs a certificate"):
+        load_config(None, [enabled])
+
+
 def test_nodes_of_a_group_that_enforces_tls_speak_it_themselves() -> None:
     enforcing = ["tlsCertPath=c.pem", "tlsMode=enforcing"]
     assert load_config(None, enforcing).client_tls is None

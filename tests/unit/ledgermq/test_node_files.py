@@ -133,9 +133,35 @@ def test_a_cluster_with_tls_has_certificates_that_all_its_processes_use(tmp_path
     assert f"--broker-tls-ca {folder}/ca.pem" in " ".join(admin_command(plan).argv)
 
 
-def test_a_cluster_without_tls_for_clients_has_none(tmp_path: Path) -> None:
+def test_a_cluster_without_tls_for_clients_serves_them_over_plain_text(tmp_path: Path) -> None:
     plan = ClusterPlan(tmp_path, settings={"tlsMode": "disabled"})
     _write_files(plan)
-    assert not (tmp_path / "certificates" / "namesrv.pem").exists()
-    assert load_config(tmp_path / "n1" / "broker.toml").client_tls is None
-    assert "-tls" not in " ".join((*namesrv_command(plan).argv, *admin_command(plan).argv))
+    config = load_config(tmp_path / "n1" / "broker.toml")
+    assert config.client_tls is None
+    assert server_tls(config.server_tls) is None
+    assert "--tls-mode permissive" in " ".join(namesrv_command(plan).argv)
+    assert "-tls" not in " ".join(admin_command(plan).argv)
+
+
+@pytest.mark.parametrize("settings", [{}, {"tlsMode": "enforcing"}])
+def test_the_name_server_knows_the_nodes_by_their_certificates(
+    tmp_path: Path, settings: dict[str, str]
+) -> None:
+    plan = ClusterPlan(tmp_path, settings={**settings, "brokerName": "b-1", "dLegerGroup": "group|1"})
+    _write_files(plan)
+    folder = tmp_path / "certificates"
+    options = " ".join(namesrv_command(plan).argv)
+    assert f"--tls-ca {folder}/ca.pem --tls-client-auth optional" in options
+    uris = ",".join(f"certificate:ledgermq://group%7C1/{node}" for node in ("n0", "n1", "n2"))
+    assert f"--broker-identity b-1={uris}" in options
+    shown = load_config(tmp_path / "n2" / "broker.toml").namesrv_tls
+    assert shown == ClientTls(folder / "ca.pem", folder / "n2.pem", folder / "n2.key")
+
+
+def test_a_cluster_without_any_certificates_registers_by_its_address(tmp_path: Path) -> None:
+    plan = ClusterPlan(tmp_path, has_replication_tls=False)
+    _write_files(plan)
+    assert load_config(tmp_path / "n0" / "broker.toml").namesrv_tls is None
+    options = " ".join(namesrv_command(plan).argv)
+    assert "-tls" not in options
+    assert "--broker-identity" not in options

@@ -3,6 +3,7 @@
 import struct
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 
 import orjson
 
@@ -95,3 +96,16 @@ def register_request(
         **(extra or {}),
     }
     return RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=ext, body=payload)
+
+
+def account(key: str, secret: str, admin: str = "") -> str:
+    """One account as it stands in the file."""
+    return f'[[accounts]]\naccess_key = "{key}"\nsecret_key = "{secret}"\n{admin and f"admin = {admin}"}\n'
+
+
+def accounts_file(folder: Path, *rows: str, mode: int = 0o600) -> Path:
+    """Written beside and renamed, as an operator should."""
+    beside = folder / "beside"
+    beside.write_text("\n".join(rows))
+    beside.chmod(mode)
+    return beside.replace(folder / "accounts.toml")
