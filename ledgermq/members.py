@@ -53,6 +53,11 @@ class MemberFiles:
             if not self._is_good(node, uri):
                 self._issue(node, own, (uri,))
 
+    @property
+    def may_sign(self) -> bool:
+        """Whether the key of an authority is here."""
+        return self._authority_key.exists()
+
     def renew(self, *nodes: str) -> list[str]:
         """Make new certificates and keys, with the same names, for these members or for all; return which."""
         found = sorted(path.stem for path in self._folder.glob("*.pem") if path.stem != _AUTHORITY)
@@ -110,7 +115,7 @@ class MemberFiles:
         found = self._certificate(node)
         ends_in = found.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
         has_name = uri in _names(found).get_values_for_type(x509.UniformResourceIdentifier)
-        return has_name and (ends_in > RENEWED_BEFORE or not self._authority_key.exists())
+        return has_name and (ends_in > RENEWED_BEFORE or not self.may_sign)
 
     def _certificate(self, node: str) -> x509.Certificate:
         path = self._folder / f"{node}.pem"

@@ -33,7 +33,7 @@ class NameServer:
         Raises:
             KvConfigError: the table's file is damaged.
             AclError: the file of accounts cannot be used.
-            BrokerIdentityError: nobody can have such an identity.
+            BrokerIdentityError: no sender could have such an identity.
             TlsFilesError: certificate, key or authorities cannot be used.
         """
         self._config = config

@@ -419,14 +419,18 @@ def _name_server_port(facts: Facts) -> Iterator[Finding]:
             "text: routes can be changed on the way.",
             "Give it a certificate (--tls-cert, --tls-key), or let only a trusted network reach it.",
         )
-    if config.get("tlsClientAuth") != "require":
+    open_to_all = [
+        *(() if config.get("accountsPath") else ("change its table and write permissions",)),
+        *(() if config.get("brokerIdentities") else ("register brokers whose names are free",)),
+    ]
+    if config.get("tlsClientAuth") != "require" and open_to_all:
         yield warning(
             "namesrv-open",
             address,
-            f"Every client that reaches the name server {address} (address {host}) may change its table and "
-            "write permissions, and register brokers whose names are free.",
-            "Ask for certificates (--tls-client-auth require) and list the brokers (--broker-identity), or "
-            "let only a trusted network reach it.",
+            f"Every client that reaches the name server {address} (address {host}) may "
+            f"{', and '.join(open_to_all)}.",
+            "Ask for certificates (--tls-client-auth require), or list the brokers (--broker-identity) and "
+            "give administrators accounts (--accounts), or let only a trusted network reach it.",
         )
 
 

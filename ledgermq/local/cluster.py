@@ -241,9 +241,11 @@ def forget_tls_of_others() -> None:
 def _write_files(plan: ClusterPlan) -> None:
     try:
         if plan.has_certificates:
-            names = [*(node.id for node in plan.nodes), NAME_SERVER]
-            hosts = dict.fromkeys(names, (HOST, "localhost"))
-            MemberFiles(plan.certificates_dir).complete(plan.group, hosts)
+            files = MemberFiles(plan.certificates_dir)
+            nodes = [node.id for node in plan.nodes]
+            files.complete(plan.group, dict.fromkeys(nodes, (HOST, "localhost")))
+            if plan.has_client_tls or files.may_sign:
+                files.complete(plan.group, {NAME_SERVER: (HOST, "localhost")})
         write_node_files(plan)
         plan.save()
     except OSError as error:
@@ -264,6 +266,11 @@ async def _run(plan: ClusterPlan, restart: bool) -> None:
         say(f"Data and logs: {plan.data_dir}. Ctrl-C stops everything.")
         print(f"READY {json.dumps(_ready(plan, cluster.pids))}", flush=True)
 
+    if plan.has_certificates and not plan.has_known_brokers:
+        say(
+            f"Any process of this machine can register as a broker: {plan.certificates_dir} has no "
+            f"{NAME_SERVER}.pem, and no ca.key to make it."
+        )
     say(f"Starting {plan.node_count} node{'s' if plan.node_count > 1 else ''} in {plan.data_dir} ...")
     cluster = LocalCluster(plan, restart=restart, say=say)
     await cluster.run(on_ready)

@@ -83,7 +83,7 @@ def node_values(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
         "dLegerPeers": peers,
         "dLegerSelfId": node.id,
         **(replication_keys(plan.certificates_dir, node.id) if plan.has_replication_tls else {}),
-        "namesrvTlsEnable": plan.has_certificates,
+        "namesrvTlsEnable": plan.has_known_brokers,
         **(_client_keys(plan.certificates_dir, node.id) if plan.has_client_tls else {}),
     }
 

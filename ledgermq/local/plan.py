@@ -105,8 +105,15 @@ class ClusterPlan:
 
     @property
     def has_certificates(self) -> bool:
-        """Whether nodes and name server have certificates, by which the name server knows the nodes."""
+        """Whether the nodes have certificates."""
         return self.has_replication_tls or self.has_client_tls
+
+    @property
+    def has_known_brokers(self) -> bool:
+        """Whether the name server knows the nodes by their certificates. It needs one itself: without it and
+        without an authority that could sign one, whose files they are decides.
+        """
+        return self.has_certificates and (self.certificates_dir / f"{NAME_SERVER}.pem").exists()
 
     @property
     def broker_name(self) -> str:

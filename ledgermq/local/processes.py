@@ -46,7 +46,7 @@ def namesrv_command(plan: ClusterPlan) -> Command:
         *PYTHON_MODULE,
         *("namesrv", "--host", HOST, "--port", str(plan.namesrv_port)),
         *("--kv-config", str(plan.data_dir / "namesrv" / "kvConfig.json")),
-        *(_namesrv_tls_options(plan) if plan.has_certificates else ()),
+        *(_namesrv_tls_options(plan) if plan.has_known_brokers else ()),
         *_log_options(plan),
     )
     return Command(NAME_SERVER, argv, plan.logs_dir / "namesrv.log", NAMESRV_STAGE, _AGAIN)

@@ -436,6 +436,9 @@ def test_what_is_protected_or_on_loopback_is_no_finding() -> None:
         ({}, ["port-without-tls", "namesrv-open"]),
         ({"tlsMode": "permissive"}, ["namesrv-open"]),
         ({"tlsMode": "enforcing", "tlsClientAuth": "require"}, []),
+        ({"tlsMode": "enforcing", "brokerIdentities": "broker-a"}, ["namesrv-open"]),
+        ({"tlsMode": "enforcing", "accountsPath": "a.toml"}, ["namesrv-open"]),
+        ({"tlsMode": "enforcing", "brokerIdentities": "broker-a", "accountsPath": "a.toml"}, []),
         ({"bindAddress": "127.0.0.1"}, []),
     ],
 )

@@ -174,6 +174,27 @@ def test_a_group_for_several_machines(run: Callable[..., Ran], tmp_path: Path) -
     assert (of_n0.uris, of_n1.uris) == (("ledgermq://b/n0",), ("ledgermq://b/n1",))
 
 
+def test_name_servers_get_certificates_and_know_the_brokers(run: Callable[..., Ran], tmp_path: Path) -> None:
+    made = run("init", "--name", "b", "--namesrv", "10.0.0.8:1;namesrv.example:2", "--namesrv-tls", *NODES)
+    assert made.code == 0, made.err
+    config = load_config(tmp_path / "n1" / "broker.toml")
+    assert config.namesrv_tls is not None
+    assert config.namesrv_tls.certificate == Path("certificates/n1.pem")
+    assert {path.name for path in (tmp_path / "namesrv" / "certificates").iterdir()} == {
+        *("ca.pem", "namesrv.pem", "namesrv.key"),
+    }
+    of_n1, of_namesrv = names_shown(
+        files_of(tmp_path / "namesrv" / "certificates", "namesrv"),
+        files_of(tmp_path / "n1" / "certificates", "n1"),
+    )
+    assert (of_n1.uris, of_namesrv.dns) == (("ledgermq://b/n1",), ("namesrv.example",))
+    assert "copy it to 10.0.0.8 and namesrv.example" in made.err
+    members = ",".join(f"certificate:ledgermq://b/{node}" for node in ("n0", "n1"))
+    assert f"--tls-client-auth optional --broker-identity b={members}" in made.err
+    renewed = run("renew")
+    assert "n0, n1, namesrv" in renewed.err
+
+
 def test_what_was_made_is_not_made_again(run: Callable[..., Ran], tmp_path: Path) -> None:
     run("init", *NODES)
     again = run("init", *NODES)

@@ -165,3 +165,16 @@ def test_a_cluster_without_any_certificates_registers_by_its_address(tmp_path: P
     options = " ".join(namesrv_command(plan).argv)
     assert "-tls" not in options
     assert "--broker-identity" not in options
+
+
+def test_certificates_of_ones_own_without_one_of_the_name_server_are_used_as_they_are(tmp_path: Path) -> None:
+    plan = ClusterPlan(tmp_path, 1)
+    _write_files(plan)
+    for name in ("ca.key", "namesrv.pem", "namesrv.key"):
+        (tmp_path / "certificates" / name).unlink()
+    _write_files(plan)
+    assert not plan.has_known_brokers
+    config = load_config(tmp_path / "n0" / "broker.toml")
+    assert config.replication_tls is not None
+    assert config.namesrv_tls is None
+    assert "-tls" not in " ".join(namesrv_command(plan).argv)
