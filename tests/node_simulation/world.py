@@ -1,6 +1,7 @@
 """A whole simulated cluster - brokers, name server, clients - and the two phases of a run."""
 
 import errno
+import gc
 import logging
 import os
 import random
@@ -364,6 +365,7 @@ class World:
             if process is not None:
                 process.loop.kill()
                 process.loop.bury()
+        gc.unfreeze()  # each node's start froze what existed then, and no collection would find this world again
 
 
 def is_of_damage(error: BaseException) -> bool:
