@@ -365,7 +365,7 @@ class World:
             if process is not None:
                 process.loop.kill()
                 process.loop.bury()
-        gc.unfreeze()  # each node's start froze what existed then, and no collection would find this world again
+        gc.unfreeze()  # each node froze what existed at its start, which no collection would free
 
 
 def is_of_damage(error: BaseException) -> bool:
