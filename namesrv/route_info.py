@@ -100,7 +100,7 @@ class Registrant:
 
     connection_id: a node is dropped when the connection of its last registration closes.
     host: the address that the connection comes from.
-    is_proven: an identity, not only an address, says that the sender may speak for this broker name.
+    is_proven: a list of identities says that the sender may speak for the broker name of the request.
     """
 
     connection_id: int = 0
@@ -224,7 +224,7 @@ class RouteInfoManager:
         node = self._nodes.get(addr)
         if node is None or node.broker_name != broker_name:
             return False
-        _check_may_change(addr, node, registrant)
+        _check_may_change(addr, node, broker_name, registrant)
         self._remove_node(addr)
         return True
 
@@ -234,7 +234,7 @@ class RouteInfoManager:
         # A heartbeat (904) may come without the broker's name.
         if node is None or broker_name not in ("", node.broker_name):
             return False
-        if not _may_change(addr, node, registrant):
+        if not _may_change(addr, node, node.broker_name, registrant):
             return False
         node.updated_at_ms = now_ms
         return True
@@ -381,12 +381,12 @@ class RouteInfoManager:
         """
         known = self._nodes.get(registration.addr)
         if known is not None:
-            _check_may_change(registration.addr, known, registrant)
+            _check_may_change(registration.addr, known, registration.broker_name, registrant)
         held = self._nodes.get(holder) if holder is not None else None
         if holder is None or held is None:
             return
         if registration.broker_id != MASTER_ID:
-            _check_may_change(holder, held, registrant)
+            _check_may_change(holder, held, registration.broker_name, registrant)
             return
         claimed, present = registration.data_version.state_version, held.data_version.state_version
         if claimed > present + STATE_VERSION_STEP_MAX:
@@ -462,18 +462,22 @@ def _broker_data(broker: _Broker) -> BrokerData:
     return BrokerData(broker.cluster, broker.name, dict(broker.addrs))
 
 
-def _may_change(addr: str, node: _LiveNode, registrant: Registrant) -> bool:
-    """Who registered a node may change it; so may who proves the broker's name, or that the address is his: a
-    connection over TCP cannot be made from another's address.
+def _may_change(addr: str, node: _LiveNode, broker_name: str, registrant: Registrant) -> bool:
+    """Who registered a node may change it; so may who can prove that the address is his: a connection over
+    TCP cannot be made from another's address. One with a proven identity speaks for its broker name and no
+    other, though several brokers may be on one host.
     """
+    if registrant.is_proven:
+        return node.broker_name == broker_name
     is_its_own = addr.rpartition(":")[0].strip("[]") == registrant.host
-    return registrant.is_proven or node.registrant.host == registrant.host or is_its_own
+    return node.registrant.host == registrant.host or is_its_own
 
 
-def _check_may_change(addr: str, node: _LiveNode, registrant: Registrant) -> None:
-    if not _may_change(addr, node, registrant):
+def _check_may_change(addr: str, node: _LiveNode, broker_name: str, registrant: Registrant) -> None:
+    if not _may_change(addr, node, broker_name, registrant):
+        who = broker_name if registrant.is_proven else registrant.host
         raise RefusedError(
-            f"{addr} of {node.broker_name} was registered from {node.registrant.host}, not {registrant.host}"
+            f"{addr} of {node.broker_name} was registered from {node.registrant.host}, not by {who}"
         )
 
 

@@ -298,6 +298,18 @@ def test_identity_that_is_proven_may_replace_every_node_of_its_name() -> None:
     assert _addrs(tables) == {2: "10.0.0.2:10911"}
 
 
+def test_identity_that_is_proven_for_one_name_changes_no_node_of_another_on_the_same_host() -> None:
+    tables = RouteInfoManager()
+    tables.register(registration(MASTER), 0, by(1, is_proven=True))
+    other = by(2, is_proven=True)
+    with pytest.raises(RefusedError, match=r"was registered from 127.0.0.1, not by broker-b"):
+        tables.register(registration(MASTER, broker_name="broker-b"), 0, other)
+    assert not tables.unregister("broker-b", MASTER, other)
+    assert _addrs(tables) == {0: MASTER}
+    tables.register(registration(SLAVE, broker_name="broker-b"), 0, other)
+    assert _addrs(tables) == {0: MASTER}
+
+
 def test_node_is_not_unregistered_by_another_name() -> None:
     tables = _tables()
     assert not tables.unregister("broker-b", MASTER, by(1))
