@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from tests.integration.client_runs import CACHE, ROOT, need
+from tests.integration.client_runs import CACHE, QUICK_JVM, ROOT, need
 
 VERSION = "5.4.0"
 JARS = CACHE / f"java/tools-{VERSION}"
@@ -45,7 +45,7 @@ class MqAdmin:
         self.folder = folder
         self._begun: deque[tuple[str, Callable[[str], None]]] = deque()
         self._log = (folder / "mqadmin.log").open("wb")
-        java = ["java", "-Xmx256m", "-Dfile.encoding=UTF-8", f"-Duser.home={folder}"]
+        java = ["java", "-Xmx256m", *QUICK_JVM, "-Dfile.encoding=UTF-8", f"-Duser.home={folder}"]
         if signs_as is not None:
             java.append(f"-Drocketmq.home.dir={folder}")
             (folder / "conf").mkdir()

@@ -12,7 +12,7 @@ import pytest
 from commitlog.record import decode_record, host_bytes
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from tests.compat.programs import Client
+from tests.compat.programs import Client, versions
 from tests.compat.stage import Stage
 from tests.integration.client_runs import Driver, Report, java_driver
 from tests.integration.waiting import wait_for
@@ -104,7 +104,7 @@ def assert_same_place(found: Report, sent: Report) -> None:
         assert [each[key] for each in found] == [each[key] for each in sent]
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module", params=versions(VERSIONS))
 def asked(request: pytest.FixtureRequest, stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Asked:
     """A topic of two queues; its messages have a key each and one that they share. The producer traces."""
     driver = java_driver(request.param, tmp_path_factory.mktemp("java-query"))

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from broker.sql92.compiler import SqlCompiler
-from tests.integration.client_runs import CACHE, ROOT, need
+from tests.integration.client_runs import CACHE, QUICK_JVM, ROOT, need
 from tests.support.sql92_answers import answer_of, table
 from tests.support.sql92_expressions import Expressions
 
@@ -41,7 +41,7 @@ def _compiled() -> None:
 def rocketmqs_answers(asked: Asked) -> list[str]:
     lines = ["\t".join(map(_encoded, (expression, *sum(given.items(), ())))) for expression, given in asked]
     done = subprocess.run(
-        ["java", "-Xmx256m", "-cp", f"{CLASSES}:{JARS}/*", "Evaluate"],
+        ["java", "-Xmx256m", *QUICK_JVM, "-cp", f"{CLASSES}:{JARS}/*", "Evaluate"],
         input="".join(f"{line}\n" for line in lines).encode(),
         capture_output=True,
         timeout=LIMIT_S,

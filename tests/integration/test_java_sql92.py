@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.compat.programs import versions
 from tests.integration.checks import assert_each_exactly_once, assert_found_where_stored
 from tests.integration.client_runs import Driver, Report, finish, java_driver, read_report
 from tests.integration.cluster import Cluster
@@ -43,7 +44,7 @@ def filtering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         cluster.stop()
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module", params=versions(VERSIONS))
 def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Driver:
     return java_driver(request.param, tmp_path_factory.mktemp("java-sql92"))
 

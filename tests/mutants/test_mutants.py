@@ -20,9 +20,9 @@ from tests.support.new_seeds import given_seed
 
 MUTANTS = load_mutants()
 MUTANTS_MIN = 80
-SAMPLES = 5
+SAMPLES = 10
 SAMPLE = MUTANTS if is_long_run() else MUTANTS[given_seed() % SAMPLES :: SAMPLES]
-"""Planted in this run: a fifth of them, which one the commit decides; in long runs all."""
+"""Planted in this run: a tenth of them, which one the commit decides; in long runs all."""
 QUORUM = "dledger/core/commit.py"
 QUORUM_TEST = Case("tests/unit/dledger/test_quorum.py::test_committable_index")
 

@@ -11,13 +11,11 @@ from tests.node_simulation.script import FILES, PAUSE_S, Client, Script
 from tests.node_simulation.seeds import run_many
 from tests.node_simulation.stalls import draw_stalls
 from tests.node_simulation.test_loop import Stage
-from tests.node_simulation.test_node_simulation import begun_within, check
-from tests.support.new_seeds import first_new_seed
+from tests.node_simulation.test_node_simulation import check
 
 STALL_US = 1_200_000
 """Longer than a dial may take."""
 STALLING_SEEDS = 8
-NEW_SEEDS_S = 4.0
 
 
 # -- the loop
@@ -176,7 +174,3 @@ def test_stalls_of_a_seed_are_always_the_same() -> None:
 def test_base_seeds_hold_while_loops_stand_still() -> None:
     faults = check(run_many(range(STALLING_SEEDS), is_stalling=True))
     assert {"stall", "stall in a dial", "closed without a call"} <= faults.keys()
-
-
-def test_new_seeds_hold_while_loops_stand_still() -> None:
-    check(run_many(begun_within(NEW_SEEDS_S, first_new_seed()), is_stalling=True))

@@ -1,21 +1,18 @@
 """Seeded runs of whole clusters: no invariant breaks under faults, and all is well soon after they stop.
 
-Repeat a seed with `python -m tests.simulation SEED --trace`. Many new seeds of all worlds are what
+Repeat a seed with `python -m tests.simulation SEED --trace`. New seeds of all worlds are what
 `python -m tests.campaign` is for. See docs/testing.md.
 """
 
-import os
 from collections.abc import Iterable
 
 import pytest
 
 from tests.simulation.seeds import known_seeds, run_many, run_one
 from tests.support.long_runs import is_long_run
-from tests.support.new_seeds import first_new_seed
 from tests.support.repeated_runs import traces_of
 
 BASE_SEEDS = 300 if is_long_run() else 100
-NEW_SEEDS = int(os.environ.get("LEDGERMQ_SIMULATION_SEEDS", "60"))
 
 
 def check(seeds: Iterable[int], *, is_damaging: bool = False) -> None:
@@ -39,19 +36,8 @@ def test_base_seeds_hold() -> None:
     check(range(BASE_SEEDS))
 
 
-def test_new_seeds_hold() -> None:
-    """Seeds nobody ran before, so that the list never goes stale; a failure names its seed."""
-    first = first_new_seed()
-    check(range(first, first + NEW_SEEDS))
-
-
 def test_base_seeds_hold_while_disks_are_damaged() -> None:
     check(range(BASE_SEEDS), is_damaging=True)
-
-
-def test_new_seeds_hold_while_disks_are_damaged() -> None:
-    first = first_new_seed()
-    check(range(first, first + NEW_SEEDS), is_damaging=True)
 
 
 def test_seed_run_again_in_another_process_gives_the_same_run() -> None:

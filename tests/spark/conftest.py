@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from rocketmq_spark import register
 from rocketmq_spark.errors import SetupError
 from rocketmq_spark.jobs.session import require_java
-from tests.integration.client_runs import ROOT, need
+from tests.compat.programs import versions
+from tests.integration.client_runs import QUICK_JVM, ROOT, need
 from tests.integration.cluster import Cluster
 from tests.spark.stock_broker import VERSIONS, StockBroker
 
@@ -29,8 +30,7 @@ SESSION_SETTINGS = {
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.task.maxFailures": "4",
     "spark.python.authenticate.socketTimeout": "120s",  # a worker takes long to start on a busy machine
-    # A test ends before the second compiler pays: half the CPU time.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": " ".join(QUICK_JVM),
 }
 
 PATIENT = {"electionTimeoutMinMs": "4000", "electionTimeoutMaxMs": "6000", "maxWaitAckTimeMs": "15000"}
@@ -101,7 +101,7 @@ def topic_name() -> TopicName:
     return lambda name: f"{name}_{suffix}"
 
 
-@pytest.fixture(scope="session", params=VERSIONS)
+@pytest.fixture(scope="session", params=versions(VERSIONS))
 def java_broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StockBroker]:
@@ -112,4 +112,4 @@ def java_broker(
         running.start()
         yield running
     finally:
-        running.stop()
+        running.kill()

@@ -16,7 +16,7 @@ from rocketmq_spark.client.cluster import Cluster, MessageQueue
 from rocketmq_spark.client.pulling import pull
 from rocketmq_spark.client.queue_offsets import min_offset
 from rocketmq_spark.errors import RocketmqSparkError
-from tests.integration.client_runs import CACHE, ROOT, need
+from tests.integration.client_runs import CACHE, QUICK_JVM, ROOT, need
 from tests.integration.waiting import wait_for
 from tests.support.children import ending_with_parent
 
@@ -144,7 +144,7 @@ class StockBroker:
         conf.mkdir(parents=True, exist_ok=True)
         (conf / f"logback_{name}.xml").write_text(LOGGING, encoding="utf-8")  # RocketMQ 4 needs it
         command = ["java", f"-Xmx{heap_mib}m", "-XX:MaxDirectMemorySize=256m"]
-        command += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]  # two cores, and a start of a few seconds
+        command += QUICK_JVM
         for package in OPENED:
             command += ["--add-opens", f"java.base/{package}=ALL-UNNAMED"]
         command += [f"-Duser.home={self.folder}", "-cp", f"{self._jars}/*", main, "-c", str(config)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from tests.integration.client_runs import ROOT
+from tests.integration.client_runs import QUICK_JVM, ROOT
 from tests.unit.spark.log.auditing import write_group
 from tests.unit.spark.log.stores import flip, numbered
 
@@ -18,7 +18,7 @@ LIMIT_S = 120.0
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rocketmq_spark.jobs", "audit", *map(str, arguments)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": " ".join(QUICK_JVM)}
     return subprocess.run(
         command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment
     )

@@ -19,6 +19,7 @@ from rocketmq_spark.jobs.audit.job import AuditOptions, run_audit
 from rocketmq_spark.log.planning import committed_end
 from rocketmq_spark.log.reader import RocketmqLogReader
 from rocketmq_spark.schemas import MESSAGES
+from tests.compat.programs import versions
 from tests.integration.cluster import Cluster
 from tests.integration.waiting import wait_for
 from tests.spark.conftest import TopicName
@@ -243,7 +244,7 @@ def test_a_choice_of_columns_in_any_order(spark: SparkSession, tmp_path: Path) -
         spark.read.format("rocketmq-log").schema("bodyy binary").load(str(tmp_path)).collect()
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module", params=versions(VERSIONS))
 def java_dledger(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StockDLedger]:
@@ -253,7 +254,7 @@ def java_dledger(
         running.start()
         yield running
     finally:
-        running.stop()
+        running.kill()
 
 
 def test_a_java_dledger_store_is_read_back_whole(
