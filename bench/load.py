@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from bench.results_file import save
 from ledgermq.client import tls_credentials
 from ledgermq.load.cluster import LoadCluster, ask
 from ledgermq.load.run import Load, LoadResult, Run
+from remoting.acl import signer_from
 
 TOPICS_AT_ONCE = 32
 
@@ -60,7 +62,9 @@ def prepare(where: Where) -> tuple[str, int]:
 
 def measure(where: Where, load: Load) -> LoadResult:
     """Create the topics and run the load."""
-    return Run(load, prepare(where), where.targets, tls=tls_credentials()).measure()
+    return Run(
+        load, prepare(where), where.targets, tls=tls_credentials(), signer=signer_from(os.environ)
+    ).measure()
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> tuple[Where, Load, str | None]:
@@ -75,6 +79,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> tuple[Where, Load
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body")
     parser.add_argument("--seconds", type=float, default=8.0, help="measured after the warm-up")
     parser.add_argument("--warmup", type=float, default=3.0, dest="warmup_s")
+    parser.add_argument("--source", default="", help="address that the connections come from")
     parser.add_argument("--save", help="name of the file in bench/results")
     values: dict[str, Any] = vars(parser.parse_args(arguments))
     name: str | None = values.pop("save")

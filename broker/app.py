@@ -72,7 +72,9 @@ class Broker:
         engine = opened.engine
         term = (lambda: 0) if engine is None else (lambda: engine.term)
         self._registration = Registration(config, self._state, self._log, self.core.namesrv_client, term)
-        self._server = RemotingServer(self.core.router, config.bind_address, config.listen_port, tls=tls)
+        self._server = RemotingServer(
+            self.core.router, config.bind_address, config.listen_port, tls=tls, shares=self.core.shares
+        )
         for closed in self._features.connection_closed:
             self._server.on_connection_closed(closed)
         self.exporter = _exporter(self.core, self._features, self._server)

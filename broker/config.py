@@ -8,12 +8,13 @@ Settings changed while the broker runs are part of the replicated state: every n
 over when it applies their record or loads its snapshot. They lie over what its own file says.
 """
 
+import contextlib
 import difflib
 import ipaddress
 import logging
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -32,6 +33,7 @@ from pydantic import (
 
 from broker.timer.scheduling import parse_delay_levels
 from remoting.client.tls import ClientTls
+from remoting.quotas import Network, Quota, QuotaRules, networks
 from remoting.tls import ClientAuth, ServerTlsSettings, TlsMode
 from sockets.addresses import is_loopback
 from sockets.tls import TlsFiles, TlsSettingsError
@@ -340,6 +342,28 @@ class BrokerConfig(BaseModel):
     """Nodes sign their own requests as this super user: JSON with `accessKey` and `secretKey`."""
     auth_key_path: str = Field(default="", alias="authKeyPath")
     """File with the key that encrypts passwords in the log: 32 bytes as base64, the same on all nodes."""
+    address_requests: Live[int] = Field(default=100_000, alias="addressRequestsPerSecond", ge=0, le=10**9)
+    """Requests of one client address; 0: unlimited. See docs/security.md#quotas."""
+    address_bytes: Live[int] = Field(default=1024 * MIB, alias="addressBytesPerSecond", ge=0, le=2**50)
+    """Bytes a second to and from it; likewise."""
+    address_connections: Live[int] = Field(default=4_000, alias="addressConnectionsMax", ge=0, le=10**6)
+    """Its connections; likewise."""
+    address_in_flight: Live[int] = Field(default=100_000, alias="addressInFlightMax", ge=0, le=10**9)
+    """Its requests that are not answered, held pulls among them; likewise."""
+    user_requests: Live[int] = Field(default=200_000, alias="userRequestsPerSecond", ge=0, le=10**9)
+    """Requests of one user of access control, from all addresses; 0: unlimited."""
+    user_bytes: Live[int] = Field(default=2048 * MIB, alias="userBytesPerSecond", ge=0, le=2**50)
+    """Bytes a second to and from it; likewise."""
+    user_connections: Live[int] = Field(default=8_000, alias="userConnectionsMax", ge=0, le=10**6)
+    """Its connections; likewise."""
+    user_in_flight: Live[int] = Field(default=200_000, alias="userInFlightMax", ge=0, le=10**9)
+    """Its requests that are not answered; likewise."""
+    quotas_on_loopback: Live[bool] = Field(default=False, alias="quotasOnLoopback")
+    """true: the quotas are also for clients of this machine."""
+    quota_exempt: Live[str] = Field(default="", alias="quotaExemptAddresses")
+    """Addresses and networks, separated by `,`, whose clients have no quotas; those of the other members, as
+    numbers in `dLegerPeers`, have none either.
+    """
     metrics_port: int = Field(default=0, alias="metricsPort", ge=0, le=65535)
     """Port of `/metrics` for Prometheus; 0: none. See docs/monitoring.md#metrics."""
     metrics_address: str = Field(default="127.0.0.1", alias="metricsAddress", min_length=1)
@@ -410,6 +434,12 @@ class BrokerConfig(BaseModel):
             host, colon, port = address.rpartition(":")
             if not colon or not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
                 raise ValueError(f"'{address}' is not of the form host:port")
+        return value
+
+    @field_validator("quota_exempt")
+    @classmethod
+    def _check_networks(cls, value: str) -> str:
+        networks(value)
         return value
 
     @field_validator("init_authentication_user", "inner_client_credentials")
@@ -521,6 +551,25 @@ class BrokerConfig(BaseModel):
     def other_hosts(self) -> list[str]:
         """Where the other members are, as dLegerPeers says."""
         return [peer.host for peer in self.peers if peer.id != self.dledger_self_id]
+
+    @property
+    def quota_rules(self) -> QuotaRules:
+        """The quotas of clients. Other members forward the requests of many of them."""
+        return QuotaRules(
+            Quota(
+                self.address_requests, self.address_bytes, self.address_connections, self.address_in_flight
+            ),
+            Quota(self.user_requests, self.user_bytes, self.user_connections, self.user_in_flight),
+            self.quotas_on_loopback,
+            (*networks(self.quota_exempt), *self._member_networks()),
+        )
+
+    def _member_networks(self) -> Iterator[Network]:
+        for host in self.other_hosts:
+            # Those of loopback are the clients of this machine, too.
+            if not is_loopback(host):
+                with contextlib.suppress(ValueError):  # a name
+                    yield from networks(host)
 
     @property
     def name_servers(self) -> tuple[str, ...]:

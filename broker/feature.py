@@ -26,6 +26,7 @@ from remoting.acl import Signer
 from remoting.client.aio import RemotingClient
 from remoting.client.tls import ClientTls
 from remoting.connection import Connection
+from remoting.fair_shares import FairShares
 from remoting.router import BatchHandler, Handlers, Router
 
 
@@ -46,6 +47,8 @@ class Core:
     state: ReplicatedState
     clients: ClientRegistry
     router: Router
+    shares: FairShares
+    """The quotas of the clients."""
     client: RemotingClient
     """For requests to other nodes."""
     namesrv_client: RemotingClient
@@ -101,13 +104,17 @@ def make_core(
     is_alike = config.namesrv_tls == config.client_tls
     namesrv_client = client if is_alike else _client(config, config.namesrv_tls)
     log, engine = opened.log, opened.engine
+    router = router or Router()
+    shares = FairShares(config.quota_rules, router)
+    state.on_settings_changed(lambda: shares.apply(config.quota_rules))
     return Core(
         config=config,
         environment=environment,
         opened=opened,
         state=state,
         clients=ClientRegistry(),
-        router=router or Router(),
+        router=router,
+        shares=shares,
         client=client,
         namesrv_client=namesrv_client,
         readiness=Readiness(log, engine, config.dledger_self_id, environment.monotonic_ms),

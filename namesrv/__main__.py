@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -18,10 +19,12 @@ from namesrv.rights import BrokerIdentityError, parse_broker_identities
 from namesrv.server import NameServer
 from remoting.acl import AclError
 from remoting.loop import run
+from remoting.quotas import Network, QuotaRules, networks
 from remoting.tls import ClientAuth, ServerTlsSettings, TlsMode
 from sockets.tls import TlsFilesError
 from telemetry.log_lines import FORMATS, LEVELS, Whereabouts, log_to_stderr
 
+LIMIT_MAX = 10**9
 _log = logging.getLogger("namesrv")
 
 
@@ -40,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         broker_identities=options.broker_identity,
         accounts=options.accounts,
         tls=tls,
+        quotas=options.quotas,
     )
     return run(_serve(config))
 
@@ -80,6 +84,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default="none",
         help="certificates of clients: none, optional (verified if there is one), require",
     )
+    _add_quotas(parser, defaults.quotas)
     parser.add_argument("--log-format", choices=FORMATS, default="text", help="text, or a JSON object a line")
     parser.add_argument("--log-level", choices=LEVELS, default="INFO", help="default %(default)s")
     options = parser.parse_args(arguments)
@@ -87,7 +92,56 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         options.broker_identity = parse_broker_identities(options.broker_identity)
     except BrokerIdentityError as error:
         parser.error(str(error))
+    options.quotas = _quotas(options, defaults.quotas)
     return options
+
+
+def _add_quotas(parser: argparse.ArgumentParser, defaults: QuotaRules) -> None:
+    add = parser.add_argument_group("quotas of each client address; 0: unlimited").add_argument
+    add(
+        "--address-requests",
+        type=_limit,
+        default=defaults.address.requests_per_s,
+        metavar="N",
+        help="requests a second (default %(default)s)",
+    )
+    add(
+        "--address-connections",
+        type=_limit,
+        default=defaults.address.connections_max,
+        metavar="N",
+        help="default %(default)s",
+    )
+    add("--quotas-on-loopback", action="store_true", help="clients of this machine have quotas, too")
+    add(
+        "--quota-exempt",
+        type=_exempt,
+        default=(),
+        metavar="NETWORKS",
+        help="addresses and networks without quotas, separated by ,",
+    )
+
+
+def _limit(text: str) -> int:
+    if not text.isdecimal() or int(text) > LIMIT_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is no number from 0 to {LIMIT_MAX}")
+    return int(text)
+
+
+def _exempt(text: str) -> tuple[Network, ...]:
+    try:
+        return networks(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _quotas(options: argparse.Namespace, defaults: QuotaRules) -> QuotaRules:
+    address = replace(
+        defaults.address,
+        requests_per_s=options.address_requests,
+        connections_max=options.address_connections,
+    )
+    return QuotaRules(address, on_loopback=options.quotas_on_loopback, exempt=options.quota_exempt)
 
 
 async def _serve(config: NameServerConfig) -> int:

@@ -18,6 +18,7 @@ from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.headers.namesrv import KvItemRequestHeader, KvKeyRequestHeader, KvNamespaceRequestHeader
 from remoting.properties_text import PropertiesTextError, format_properties_text, parse_properties_text
+from remoting.quotas import Quota, QuotaRules
 from remoting.router import Router
 from remoting.tls import ServerTlsSettings
 
@@ -27,6 +28,9 @@ _SWITCH_NAMES = {
     "returnOrderTopicConfigToBroker": "return_order_topic_config_to_broker",
 }
 _BOOLEANS = {"true": True, "false": False}
+
+
+ADDRESS_QUOTA = Quota(requests_per_s=20_000, bytes_per_s=1 << 30, connections_max=4_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class NameServerConfig:
     register_body_bytes_max: a compressed registration may not grow beyond this; no frame is larger.
     broker_identities: who may register which broker name (`rights`); empty: every host any.
     accounts: file of those who sign requests (`accounts`); None: administrators need not sign.
+    quotas: of each client address; requests of brokers are slowed, never refused.
     """
 
     host: str = "127.0.0.1"
@@ -59,6 +64,7 @@ class NameServerConfig:
     broker_identities: Mapping[str, frozenset[str]] = field(default_factory=dict)
     accounts: Path | None = None
     tls: ServerTlsSettings = field(default_factory=ServerTlsSettings)
+    quotas: QuotaRules = field(default_factory=lambda: QuotaRules(ADDRESS_QUOTA))
 
 
 @dataclass(slots=True)
@@ -241,6 +247,8 @@ class ConfigProcessor:
             "kvConfigPath": str(self._config.kv_config or ""),
             "brokerIdentities": ",".join(sorted(self._config.broker_identities)),
             "accountsPath": str(self._config.accounts or ""),
+            "addressRequestsPerSecond": str(self._config.quotas.address.requests_per_s),
+            "addressConnectionsMax": str(self._config.quotas.address.connections_max),
             "scanNotActiveBrokerInterval": str(self._config.expiry_check_interval_ms),
         }
         for name, attribute in _SWITCH_NAMES.items():

@@ -12,6 +12,7 @@ from namesrv.registration import BrokerProcessor
 from namesrv.rights import AdminRights, BrokerRights, check_usable
 from namesrv.route_info import RouteInfoManager
 from remoting.connection import Connection
+from remoting.fair_shares import FairShares
 from remoting.router import Router
 from remoting.server import RemotingServer
 from remoting.slices import SlicedWork
@@ -57,7 +58,10 @@ class NameServer:
         if accounts is not None:
             router.guard = AdminRights(accounts, rights).refusal
         self._router = router
-        self._server = RemotingServer(router, config.host, config.port, tls=server_tls(config.tls))
+        shares = FairShares(config.quotas, router)
+        self._server = RemotingServer(
+            router, config.host, config.port, tls=server_tls(config.tls), shares=shares
+        )
         self._server.on_connection_closed(self._drop_brokers_of)
 
     @property

@@ -7,9 +7,12 @@ stops reading while the peer leaves answers unread or has too many open requests
 
 import asyncio
 import contextlib
+import fcntl
 import ipaddress
 import logging
 import socket
+import sys
+import termios
 from typing import Any, Final, Protocol, cast
 
 from remoting.client.protocol import RequestTable
@@ -23,14 +26,18 @@ from remoting.errors import (
     RemotingClosedError,
     RequestTimeoutError,
 )
+from remoting.headers.send import SendRequest
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.memory_limit import HeldMemory, MemoryLimit
+from remoting.quotas import Usage
 from remoting.tls import TlsLayer
 from sockets.tls import PeerNames, TlsError
 
 _log = logging.getLogger(__name__)
 _WARNINGS_MAX = 32
 _EXPIRY_STEP_S: Final = 0.05
+HEAD_BYTES: Final = 256
+"""Of a request: about what all but body and properties take."""
 
 
 class ConnectionOwner(Protocol):
@@ -107,6 +114,7 @@ class Connection(asyncio.Protocol):
     connection_id: unique among the connections of one owner.
     born_host: the peer as message records hold it: 4 bytes IPv4 address, 4 bytes port.
     attributes: what handlers store about the peer.
+    usage: what it uses of the quotas of its address and its user; None: it has none.
     opened_s, last_received_s: the loop's times of the opening and of the last bytes read.
     """
 
@@ -124,6 +132,7 @@ class Connection(asyncio.Protocol):
         self.remote_port = 0
         self.born_host = bytes(8)
         self.attributes: dict[str, Any] = {}
+        self.usage: Usage | None = None
         self.opened_s = 0.0
         self.last_received_s = 0.0
         self._owner = owner
@@ -143,6 +152,7 @@ class Connection(asyncio.Protocol):
         self._held = HeldMemory(self._loop, memory_limit, self._balance_reading)
         self._is_reading_paused = False
         self._stalled_since_s: float | None = None
+        self._slowed_until_s: float | None = None
         self._pending = PendingRequests(self._loop)
         self._warnings: set[str] = set()
 
@@ -238,6 +248,39 @@ class Connection(asyncio.Protocol):
         if not self._tls.is_open:
             raise RemotingClosedError(f"no TLS: {self._tls.failure or 'the peer closed the connection'}")
 
+    @property
+    def is_slowed(self) -> bool:
+        """Whether it is not read because of `slow`."""
+        return self._slowed_until_s is not None
+
+    def slow(self, pause_s: float) -> None:
+        """Read nothing for so long; of several pauses the one that ends last counts."""
+        until_s = self._loop.time() + pause_s
+        if self._is_over or (self._slowed_until_s is not None and self._slowed_until_s >= until_s):
+            return
+        if self._slowed_until_s is None:
+            self._loop.call_at(until_s, self._read_again)
+        self._slowed_until_s = until_s
+        self._balance_reading()
+
+    def _read_again(self) -> None:
+        until_s = self._slowed_until_s
+        if until_s is not None and until_s > self._loop.time():
+            self._loop.call_at(until_s, self._read_again)
+            return
+        self._slowed_until_s = None
+        self._balance_reading()
+
+    def unread_bytes(self) -> int:
+        """What the kernel has received and this side has not read."""
+        connected = None if self._transport is None else self._transport.get_extra_info("socket")
+        if connected is None:
+            return 0
+        try:
+            return int.from_bytes(fcntl.ioctl(connected.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
+        except OSError:
+            return 0  # closed meanwhile
+
     def close(self) -> None:
         """Write what is collected, then close. The peer may read it slowly; a stalled peer is aborted."""
         if self._transport is None or self._transport.is_closing():
@@ -323,6 +366,8 @@ class Connection(asyncio.Protocol):
         if self._is_over:  # aborted by another one that was read in the same turn
             return
         now_s = self.last_received_s = self._loop.time()
+        if self.usage is not None:
+            self.usage.size_bytes += len(data)
         if self._tls is not None and self._tls.waits(data, self._continue_handshake):
             self._held.partial_bytes = self.partial_bytes
             self._held.report()
@@ -366,6 +411,8 @@ class Connection(asyncio.Protocol):
             return
         self.last_received_s = now_s
         self._unanswered += open_count
+        if self.usage is not None:
+            self.usage.size_bytes += sum(map(_size_of, requests))
         self._owner.requests_received(self, requests, code)
         if self._unanswered > self._limits.unanswered_max or self._held.large_bytes:
             self._balance_reading()
@@ -500,6 +547,8 @@ class Connection(asyncio.Protocol):
         if not parts or transport is None or transport.is_closing():
             return
         self._last_sent_s = now_s
+        if self.usage is not None:
+            self.usage.size_bytes += size_bytes
         # asyncio's writelines may join the parts itself, so the transport gets one. sendmsg takes several:
         # there, joining pays only for small parts.
         if len(parts) > 1 and (size_bytes < JOINED_BYTES_MAX * len(parts) or self._entry is None):
@@ -539,8 +588,8 @@ class Connection(asyncio.Protocol):
             self._balance_reading()
 
     def _balance_reading(self) -> None:
-        """Read only while the peer reads and its open requests are below the bound; a paused connection is
-        read again below half of it.
+        """Read only while the peer reads, is not slowed, and its open requests are below the bound; a paused
+        connection is read again below half of it.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -549,6 +598,7 @@ class Connection(asyncio.Protocol):
         part = 2 if self._is_reading_paused else 1
         is_paused = (
             self._stalled_since_s is not None
+            or self._slowed_until_s is not None
             or self._unanswered > self._limits.unanswered_max // part
             # Only with open requests: a handler that keeps a request after its answer must not stop reading.
             or (self._unanswered > 0 and self._held.large_bytes > self._limits.unanswered_bytes_max // part)
@@ -580,6 +630,12 @@ class Connection(asyncio.Protocol):
             if command.flag & RESPONSE_FLAG:
                 self._pending.receive(command)
         return [command for command in commands if not command.flag & RESPONSE_FLAG]
+
+
+def _size_of(request: RemotingCommand) -> int:
+    """About the bytes of an ordinary request's frame, which is read without its length being kept."""
+    properties = request.header.properties if type(request) is SendRequest else None
+    return HEAD_BYTES + len(request.body) + len(properties or "")
 
 
 def born_host(host: str, port: int) -> bytes:

@@ -172,10 +172,14 @@ class Router:
             error = failure
         if error is None:
             return True
+        self.refuse(request, connection, error)
+        return False
+
+    def refuse(self, request: RemotingCommand, connection: Connection, error: Exception) -> None:
+        """Answer a request that no handler is to see, and count it."""
         is_known = request.code in self._handlers or request.code in self._batch_handlers
         self.counts.add(request.code if is_known else UNKNOWN, 1)
         self._fail(request, connection, error)
-        return False
 
     def _sort_out(
         self,

@@ -9,8 +9,10 @@ from remoting import limits
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.epoll_io import EpollIo
+from remoting.fair_shares import FairShares
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.memory_limit import MemoryLimit
+from remoting.quotas import QuotaRules
 from remoting.router import Inbox, Router
 from remoting.tls import ServerTls, TlsLayer
 from sockets.listening import listening
@@ -23,7 +25,7 @@ _STOP_GRACE_S = 1.0
 
 class RemotingServer:
     """Listens on one address until stopped. With `port` 0 the system chooses one; `port` has it after
-    `start`. With `tls` clients may speak TLS, or must.
+    `start`. With `tls` clients may speak TLS, or must. `shares`: the quotas of its clients.
     """
 
     def __init__(
@@ -33,8 +35,11 @@ class RemotingServer:
         port: int,
         limits: RemotingLimits = DEFAULT_LIMITS,
         tls: ServerTls | None = None,
+        shares: FairShares | None = None,
     ) -> None:
         self._router = router
+        self._shares = shares or FairShares(QuotaRules(), router)
+        self._shares.serve(lambda: self.connections)
         self._host = host
         self._port = port
         self._limits = limits
@@ -121,7 +126,12 @@ class RemotingServer:
             self._epoll.close()
 
     def connection_opened(self, connection: Connection) -> None:
-        """ConnectionOwner: add it; at the bound it replaces a silent connection, or is refused."""
+        """ConnectionOwner: add it, unless its address has too many; at the bound of all connections it
+        replaces a silent one, or is refused.
+        """
+        if not self._shares.opened(connection):
+            connection.abort()
+            return
         if len(self._connections) < self._connections_max or self._make_room():
             self._connections[connection] = None
             self._silent[connection] = None
@@ -129,6 +139,7 @@ class RemotingServer:
         if not self._refused:
             _log.warning("%d connections are open; further ones are refused", len(self._connections))
         self._refused += 1
+        self._shares.leave(connection)
         connection.abort()
 
     def _make_room(self) -> bool:
@@ -149,6 +160,7 @@ class RemotingServer:
     def _remove(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
         self._silent.pop(connection, None)
+        self._shares.leave(connection)
 
     def connection_closed(self, connection: Connection) -> None:
         """ConnectionOwner: remove it and notify the listeners, unless it was refused."""
@@ -165,7 +177,10 @@ class RemotingServer:
         assert self._inbox is not None, "a connection before start"
         if self._silent:
             self._silent.pop(connection, None)
-        self._inbox.add((connection, requests, code))
+        if connection.usage is not None:
+            requests = self._shares.admit(connection, connection.usage, requests)
+        if requests:
+            self._inbox.add((connection, requests, code))
 
     def _make_connection(self) -> Connection:
         tls = None if self._tls is None else TlsLayer(self._tls)

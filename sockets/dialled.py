@@ -62,9 +62,11 @@ def is_usable_transport(transport: "asyncio.BaseTransport") -> bool:
     return False
 
 
-def dial(address: tuple[str, int], timeout_s: float) -> socket.socket:
-    """Open a blocking connection. Raises OSError; ConnectionRefusedError for a connection to itself."""
-    connected = socket.create_connection(address, timeout_s)
+def dial(address: tuple[str, int], timeout_s: float, source: str = "") -> socket.socket:
+    """Open a blocking connection, from the address `source` where it is given. Raises OSError;
+    ConnectionRefusedError for a connection to itself.
+    """
+    connected = socket.create_connection(address, timeout_s, (source, 0) if source else None)
     if is_usable(connected):
         return connected
     connected.close()

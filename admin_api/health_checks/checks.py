@@ -381,6 +381,20 @@ def check_dispatch(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def check_quotas(facts: Facts) -> Iterator[Finding]:
+    for address, vitals in facts.vitals.items():
+        refused = vitals.runtime.text("quotaRefused")
+        if refused:
+            yield warning(
+                "client-refused",
+                address,
+                f"{address} has refused requests in the last 5 minutes, of clients over their quotas: "
+                f"{refused}.",
+                "See what these clients do (ledgermq_quota_name_refused_total). If they need as much, raise "
+                "their quotas, or set quotaExemptAddresses (docs/security.md#quotas).",
+            )
+
+
 CERTIFICATE_WARNING_MS: Final = 30 * 86_400_000
 CERTIFICATE_ENDS: Final = "certificateEndsMs."
 """Prefix of a broker's figures with the time at which a certificate ends (broker/monitoring/exposure.py)."""

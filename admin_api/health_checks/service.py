@@ -47,6 +47,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     checks.check_versions,
     checks.check_limits,
     checks.check_dispatch,
+    checks.check_quotas,
     checks.check_ports,
     checks.check_certificates,
     checks.check_files,

@@ -5,7 +5,9 @@ process (event loop, disk, connections, number of waiting items); messages and r
 traffic_figures.py.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
@@ -16,16 +18,20 @@ from broker.consume.clients import ClientRegistry
 from broker.feature import Core
 from broker.monitoring.http_server import MetricsServer
 from broker.monitoring.lags import ConsumerLags, QueueEnds
-from broker.monitoring.traffic_figures import TrafficFigures
+from broker.monitoring.traffic_figures import TopTotals, TrafficFigures, rows
 from broker.state.state import ReplicatedState
 from commitlog.log import MessageLog
 from dledger.core.status import NodeStatus
 from dledger.core.types import Role
 from dledger.fs import disk_space
 from dledger.server import DLedgerServer
+from remoting.fair_shares import Tallies
 from remoting.server import RemotingServer
-from telemetry.families import PREFIX, Row, counter, gauge, gauges, histogram
+from telemetry.families import PREFIX, Row, counter, counters, gauge, gauges, histogram
 from telemetry.loop_delay import LoopDelay
+
+QUOTA_NAMES_MAX: Final = 20
+"""Addresses and users over their quotas that are shown by name; the others as one."""
 
 
 class NodeFigures:
@@ -112,8 +118,11 @@ class HostFigures:
         waiting: Mapping[str, Callable[[], int | None]],
         server: RemotingServer,
         delay: LoopDelay,
+        tallies: Tallies,
     ) -> None:
         self._config = config
+        self._tallies = tallies
+        self._top_tallies = TopTotals(QUOTA_NAMES_MAX)
         self._state = state
         self._clients_known = clients
         self._waiting = waiting
@@ -124,6 +133,7 @@ class HostFigures:
     def collect(self) -> Iterator[Metric]:
         yield from self._disk()
         yield from self._clients()
+        yield from self._quotas()
         yield histogram("event_loop_delay_seconds", "How late the event loop is.", self._delay.seconds)
         process: Iterable[Metric] = self._process.collect()
         yield from process
@@ -144,6 +154,21 @@ class HostFigures:
         yield gauge("topics", "Topics there are.", len(self._state.topics))
         rows: list[Row] = [((kind,), read()) for kind, read in sorted(self._waiting.items())]
         yield gauges("waiting", "What waits, by kind; shown where it is known.", ("kind",), rows)
+
+    def _quotas(self) -> Iterator[Metric]:
+        kinds, names = self._tallies.kinds, self._tallies.names
+        label = ("of", "quota")
+        slowed: list[Row] = [(key, tally.slowed) for key, tally in sorted(kinds.items())]
+        yield counters("quota_slowed", "Connections not read for a while, by quota.", label, slowed)
+        refused: list[Row] = [(key, tally.refused) for key, tally in sorted(kinds.items())]
+        yield counters("quota_refused", "Requests and connections over a quota.", label, refused)
+        totals = {f"{of}@{name}": (tally.slowed, tally.refused) for (of, name), tally in names.items()}
+        shown = self._top_tallies.update(totals, time.monotonic())
+        pair = ("of", "name")
+        yield counters("quota_name_slowed", "The same, by address or user.", pair, rows(shown, 0, pair))
+        yield counters(
+            "quota_name_refused", "Likewise; those over their quotas most.", pair, rows(shown, 1, pair)
+        )
 
 
 class Exporter(Collector):
@@ -211,7 +236,7 @@ def make_exporter(
         TrafficFigures(
             config, log, core.router.counts, core.statistics, core.puts, core.opened.metrics, lags
         ),
-        HostFigures(config, state, core.clients, waiting, server, delay),
+        HostFigures(config, state, core.clients, waiting, server, delay, core.shares.tallies),
         lags,
         delay,
     )

@@ -150,12 +150,12 @@ class TrafficFigures:
     def _messages(self) -> Iterator[Metric]:
         (puts, gets, dead), failed = self._shown, self._statistics.puts_failed
         topic, pair = ("topic",), ("topic", "group")
-        yield counters("put_messages", "Messages committed here, by topic.", topic, _rows(puts, 0, topic))
-        yield counters("put_bytes", "Bytes of their records.", topic, _rows(puts, 1, topic))
-        yield counters("get_messages", "Messages given to consumers.", pair, _rows(gets, 0, pair))
-        yield counters("get_bytes", "Bytes given to consumers.", pair, _rows(gets, 1, pair))
+        yield counters("put_messages", "Messages committed here, by topic.", topic, rows(puts, 0, topic))
+        yield counters("put_bytes", "Bytes of their records.", topic, rows(puts, 1, topic))
+        yield counters("get_messages", "Messages given to consumers.", pair, rows(gets, 0, pair))
+        yield counters("get_bytes", "Bytes given to consumers.", pair, rows(gets, 1, pair))
         group = ("group",)
-        dead_rows = _rows(dead, 0, group)
+        dead_rows = rows(dead, 0, group)
         yield counters("dlq_messages", "Messages that became dead letters.", group, dead_rows)
         yield counter("puts_failed", "Sends that were refused or not committed.", failed)
 
@@ -196,7 +196,7 @@ def _with_others(shown: Shown, left_out: tuple[int, int]) -> Shown:
     return Shown(shown.names, (messages + left_out[0], size_bytes + left_out[1]))
 
 
-def _rows(shown: Shown, part: int, labels: Sequence[str]) -> list[Row]:
+def rows(shown: Shown, part: int, labels: Sequence[str]) -> list[Row]:
     """The names are values of the labels, joined by @; part 0: messages, 1: bytes."""
     rows: list[Row] = [
         (name.split("@", len(labels) - 1) if len(labels) > 1 else [name], total[part])

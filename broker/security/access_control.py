@@ -35,6 +35,7 @@ from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
+from remoting.fair_shares import FairShares
 from remoting.headers.fields import parse_int
 from remoting.headers.send import SendRequest
 from remoting.router import Guard, Router
@@ -126,6 +127,7 @@ class AccessControl:
         accounts: Accounts,
         router: Router,
         log: MessageLog,
+        shares: FairShares,
         otherwise: Guard | None = None,
     ) -> None:
         """`otherwise`: the guard while this access control is off."""
@@ -134,6 +136,7 @@ class AccessControl:
         self._state = state
         self._accounts = accounts
         self._router = router
+        self._shares = shares
         self._otherwise = otherwise
         self._unsigned: frozenset[int] = frozenset()
         self._unasked: frozenset[int] = frozenset()
@@ -174,13 +177,29 @@ class AccessControl:
     def refusal(self, request: RemotingCommand, connection: Connection) -> RequestError | None:
         """Router's Guard."""
         code = request.code
-        remark = None if code in self._unsigned else self._unproved(request)
+        is_signed = code not in self._unsigned
+        remark = self._unproved(request) if is_signed else None
         if remark is None and self._config.authorization_enabled and code not in self._unasked:
             remark = self._forbidden(request, connection.remote_host)
         if remark is None:
-            return None
+            return self._over_quota(request, connection) if is_signed else None
         connection.warn_once(f"access {code} {remark[:100]}", f"request code {code} is refused: {remark}")
         return RequestError(ResponseCode.NO_PERMISSION, remark)
+
+    def _over_quota(self, request: RemotingCommand, connection: Connection) -> RequestError | None:
+        """Of the user who signed the request. Operators have no quota, nor have other nodes: these forward
+        the requests of many users.
+        """
+        if connection.usage is None:
+            return None
+        name = request.ext_fields[ACCESS_KEY]
+        if self._is_inner(name):
+            self._shares.leave(connection)
+            return None
+        account = self._accounts.get(name)
+        if account is None or account.is_super:
+            return None
+        return self._shares.user_refusal(name, request, connection)
 
     def _unproved(self, request: RemotingCommand) -> str | None:
         """Why the signature is not that of a user (DefaultAuthenticationHandler)."""

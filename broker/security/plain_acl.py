@@ -260,6 +260,12 @@ class PlainAcl:
             return None
         return next(filter(None, (account.missing(access, request.code) for access in needed)), None)
 
+    def signer(self, request: RemotingCommand, host: str) -> PlainAccount | None:
+        """Whose signature `refusal` has verified, before it allowed the request; None: it asked for none."""
+        account = self.accounts.get(request.ext_fields.get(ACCESS_KEY, ""))
+        is_white = any(matches(host) for matches in self.global_white)
+        return None if account is None or is_white or account.is_white(host) else account
+
 
 def checked_rights(account: PlainAccount) -> AccessList | None:
     """`rights` that the replicated state accepts. Raises PlainAclError."""

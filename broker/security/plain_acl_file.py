@@ -20,6 +20,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
+from remoting.fair_shares import FairShares
 from remoting.headers.auth import (
     AccessKeyRequestHeader,
     PlainAccountRequestHeader,
@@ -36,8 +37,9 @@ logger = logging.getLogger(__name__)
 class PlainAclFile:
     """The file of this node. Made with what it holds; a service that watches it. Raises ConfigError."""
 
-    def __init__(self, config: BrokerConfig, clock: Callable[[], int]) -> None:
+    def __init__(self, config: BrokerConfig, clock: Callable[[], int], shares: FairShares) -> None:
         self._config = config
+        self._shares = shares
         self._clock = clock
         self.path: Path = config.acl_path
         self._task: asyncio.Task[None] | None = None
@@ -52,10 +54,20 @@ class PlainAclFile:
         """Router's Guard: code 1, as RocketMQ 4 answers what its access control refuses."""
         remark = self.acl.refusal(request, connection.remote_host, self._config.broker_cluster_name)
         if remark is None:
-            return None
+            return None if connection.usage is None else self._over_quota(request, connection)
         code = request.code
         connection.warn_once(f"access {code} {remark[:100]}", f"request code {code} is refused: {remark}")
         return RequestError(ResponseCode.SYSTEM_ERROR, remark)
+
+    def _over_quota(self, request: RemotingCommand, connection: Connection) -> RequestError | None:
+        """Of the account that signed the request. Administrators have no quota, nor have other nodes."""
+        account = self.acl.signer(request, connection.remote_host)
+        inner = self._config.inner_account
+        if account is not None and inner is not None and inner[0] == account.access_key:
+            self._shares.leave(connection)
+        elif account is not None and not account.is_admin:
+            return self._shares.user_refusal(account.access_key, request, connection)
+        return None
 
     async def start(self) -> None:
         self._task = asyncio.create_task(self._watch(), name="plain_acl.yml")

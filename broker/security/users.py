@@ -338,14 +338,18 @@ def security_feature(core: Core) -> tuple[Feature, Callable[[BrokerConfig], str 
     config = core.config
     cipher = open_cipher(config)
     accounts = Accounts(config, core.state, cipher)
-    file = PlainAclFile(config, core.clock) if config.acl_enable or config.migrate_auth else None
+    file = PlainAclFile(config, core.clock, core.shares) if config.acl_enable or config.migrate_auth else None
     otherwise = file.refusal if file is not None and config.acl_enable else None
-    control = AccessControl(config, core.state, accounts, core.router, core.log, otherwise)
+    control = AccessControl(config, core.state, accounts, core.router, core.log, core.shares, otherwise)
     if file is not None and config.migrate_auth:
         if cipher is None:
             raise ConfigError("migrateAuthFromV1Enabled needs authKeyPath")
         Migration(core, accounts, cipher, file)
     users = UserAdmin(core.state, accounts, control, cipher, core.on_leader)
     handlers = {**users.handlers(), **({} if file is None else file.handlers())}
-    feature = Feature(handlers=handlers, services=() if file is None else (file,))
+    feature = Feature(
+        handlers=handlers,
+        services=() if file is None else (file,),
+        runtime_figures=(lambda: {"quotaRefused": core.shares.recently_refused()},),
+    )
     return feature, partial(check_switch_on, config, accounts)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 
+from remoting.acl import Signer
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, encode_command
 from remoting.command_reader import CommandReader
@@ -57,7 +58,9 @@ class AnswerReader:
         return Answers(acknowledged, [(answer.opaque, answer.code) for answer in answers if answer.code])
 
 
-def send_frame(target: Target, slot: int, body: bytes, group: str = "ledgermq-load") -> bytes:
+def send_frame(
+    target: Target, slot: int, body: bytes, group: str = "ledgermq-load", signer: Signer | None = None
+) -> bytes:
     """One SEND_MESSAGE_V2 as the stock Java client sends it."""
     topic, queue = target
     unique = f"7F000001{slot:08X}{queue:08X}00000000"
@@ -78,11 +81,18 @@ def send_frame(target: Target, slot: int, body: bytes, group: str = "ledgermq-lo
     command = RemotingCommand(
         RequestCode.SEND_MESSAGE_V2, slot, ext_fields=ext, body=body, language="JAVA", version=JAVA_VERSION
     )
+    if signer is not None:
+        signer.sign(command)
     return encode_command(command)
 
 
 def slot_frames(
-    targets: Sequence[Target], slots: int, body: bytes, first: int = 0, step: int = 1
+    targets: Sequence[Target],
+    slots: int,
+    body: bytes,
+    first: int = 0,
+    step: int = 1,
+    signer: Signer | None = None,
 ) -> dict[int, Iterator[bytes]]:
     """For each slot the frames that it sends in turn.
 
@@ -93,7 +103,7 @@ def slot_frames(
     for slot in range(slots):
         at = first + slot
         turns = range(at, max(at + 1, len(targets)), step)
-        sent = [send_frame(targets[turn % len(targets)], slot, body) for turn in turns]
+        sent = [send_frame(targets[turn % len(targets)], slot, body, signer=signer) for turn in turns]
         frames[slot] = cycle(sent)
     return frames
 
@@ -121,8 +131,9 @@ class Pipe:
         address: tuple[str, int],
         frames: dict[int, Iterator[bytes]],
         tls: TlsCredentials | None = None,
+        source: str = "",
     ) -> None:
-        self.socket = dial(address, CONNECT_LIMIT_S)
+        self.socket = dial(address, CONNECT_LIMIT_S, source)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._tls = None if tls is None else _shaken(self.socket, tls.stream(address[0]))
         self.socket.setblocking(False)

@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import Any
 
 from ledgermq.load.frames import SLOTS_MAX, Pipe, Target, slot_frames
+from remoting.acl import Signer
 from sockets.tls import TlsCredentials
 
 _EXACT_BITS = 10
@@ -74,7 +75,9 @@ _NO_ANSWER = "no answer"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is sent. `rate` 0: closed loop. With a rate, `in_flight` is the maximum of sends in flight."""
+    """What is sent. `rate` 0: closed loop. With a rate, `in_flight` is the maximum of sends in flight.
+    `source`: the address that connections come from; empty: the system chooses.
+    """
 
     in_flight: int = 64
     connections: int = 1
@@ -82,6 +85,7 @@ class Load:
     size: int = 1024
     seconds: float = 8.0
     warmup_s: float = 3.0
+    source: str = ""
 
     def __post_init__(self) -> None:
         if not 1 <= self.connections <= self.in_flight <= SLOTS_MAX:
@@ -122,6 +126,7 @@ class Run:
         targets: Sequence[Target],
         on_progress: Callable[[float], None] | None = None,
         tls: TlsCredentials | None = None,
+        signer: Signer | None = None,
     ) -> None:
         self._load = load
         self._on_progress = on_progress
@@ -134,18 +139,22 @@ class Run:
         self._due_s = 0.0
         self._started_s = self._warm_s = self._end_s = 0.0
         self._parked: list[tuple[Pipe, int]] = []
-        self._pipes = self._connect(address, targets, tls)
+        self._pipes = self._connect(address, targets, tls, signer)
 
     def _connect(
-        self, address: tuple[str, int], targets: Sequence[Target], tls: TlsCredentials | None
+        self,
+        address: tuple[str, int],
+        targets: Sequence[Target],
+        tls: TlsCredentials | None,
+        signer: Signer | None,
     ) -> deque[Pipe]:
         body = b"x" * self._load.size
         share = math.ceil(self._load.in_flight / self._load.connections)
         slots = share * self._load.connections
         pipes: deque[Pipe] = deque()
         for number in range(self._load.connections):
-            frames = slot_frames(targets, share, body, first=number * share, step=slots)
-            pipe = Pipe(address, frames, tls)
+            frames = slot_frames(targets, share, body, number * share, slots, signer)
+            pipe = Pipe(address, frames, tls, self._load.source)
             pipe.watched = selectors.EVENT_READ
             self._selector.register(pipe.socket, pipe.watched, pipe)
             pipes.append(pipe)

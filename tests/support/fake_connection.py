@@ -6,6 +6,7 @@ from remoting.command import FrameDecoder, RemotingCommand, decode_command, enco
 from remoting.connection import Connection
 from remoting.errors import RemotingError, RequestTimeoutError
 from sockets.tls import PeerNames
+from remoting.quotas import Usage
 
 
 class FakeConnection:
@@ -19,6 +20,11 @@ class FakeConnection:
         self.born_host = bytes(map(int, host.split("."))) + port.to_bytes(4, "big")
         self.attributes: dict[str, Any] = {}
         self.peer_names = PeerNames()
+        self.usage: Usage | None = None
+        self.unanswered = 0
+        self.unread = 0
+        """Bytes in the kernel's buffer."""
+        self.pauses_s: list[float] = []
         self.is_open = True
         self.is_congested = False
         self.answers: list[RemotingCommand] = []
@@ -49,6 +55,16 @@ class FakeConnection:
 
     def _receive(self, data: bytes) -> None:
         self.answers += [decode_command(payload) for payload in FrameDecoder().feed(data)]
+
+    @property
+    def is_slowed(self) -> bool:
+        return bool(self.pauses_s)
+
+    def slow(self, pause_s: float) -> None:
+        self.pauses_s.append(pause_s)
+
+    def unread_bytes(self) -> int:
+        return self.unread
 
     def warn_once(self, kind: str, text: str) -> None:
         self.warnings.append(f"{kind}: {text}")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from namesrv.__main__ import main
 from remoting.client.blocking import Connection
 from remoting.client.tls import ClientTls
 from remoting.command import RemotingCommand
@@ -96,3 +97,19 @@ def test_process_speaks_tls(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=10)
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--address-requests", "-1", "-1 is no number from 0 to 1000000000"),
+        ("--address-connections", "many", "many is no number from 0 to 1000000000"),
+        ("--quota-exempt", "10.0.0.0/8,x", "'x' does not appear to be an IPv4 or IPv6 network"),
+    ],
+)
+def test_wrong_quotas_are_refused(
+    option: str, value: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([f"{option}={value}"])
+    assert words in capsys.readouterr().err

@@ -17,6 +17,7 @@ from namesrv.server import NameServer
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import BINARY_HEADER, RemotingCommand
+from remoting.quotas import Quota, QuotaRules
 from remoting.route import QueueData, TopicRoute, format_topic_route, parse_cluster_info, parse_topic_route
 from remoting.slices import finish
 from tests.support.fake_connection import FakeConnection
@@ -410,3 +411,18 @@ async def test_registration_whose_connection_closed_meanwhile_is_not_entered() -
     connection.close()
     assert finish(steps) is None
     assert tables.route("T1") is None
+
+
+async def test_an_address_over_its_quota_is_refused_routes_but_not_registrations() -> None:
+    rules = QuotaRules(Quota(in_flight_max=1, requests_per_s=1), on_loopback=True)
+    async with _calling(NameServerConfig(port=0, quotas=rules)) as caller:
+        connection = FakeConnection()
+        shares = caller.server._server._shares
+        assert shares.opened(connection.as_connection)
+        assert connection.usage is not None
+        connection.unanswered = 3
+        registration = register_request()
+        asked = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "T"})
+        passed = shares.admit(connection.as_connection, connection.usage, [asked, registration])
+        assert passed == [registration]
+        assert [answer.code for answer in connection.take_answers()] == [2]

@@ -269,3 +269,37 @@ async def test_a_message_named_by_its_position_is_its_topics(
         assert "no permission to access Topic:theirs" in str(remark(position))
     assert [remark(mine), remark(mine + 1), remark(10**9)] == [None] * 3
     assert remark("x") == "parse authorization context error."
+
+
+def with_quota(broker: Secured) -> None:
+    """Its connection counts."""
+    broker.parts.core.shares.opened(broker.connection.as_connection)
+
+
+async def test_the_quota_of_a_user_is_of_who_signed(tmp_path: Path) -> None:
+    broker = Secured(tmp_path, userRequestsPerSecond=1, userInFlightMax=0)
+    with_quota(broker)
+    for name in ("alice", "bob"):
+        assert (await broker.create_user(name, f"{name}-secret")).code == 0
+        await broker.allow(name, "Topic:*", "Get")
+    broker.connection.unread = 10**6
+    usage = broker.connection.usage
+    assert usage is not None
+    assert usage.user is None, "super users have none"
+    codes = [(await broker.ask(ALICE, GET_CONFIG, topic="TBW102")).code for _ in range(3)]
+    assert codes == [0, 0, 2]
+    assert (await refused(broker, Signer("alice", "wrong"), GET_CONFIG, topic="t")) is not None
+    assert (await broker.ask(Signer("bob", "bob-secret"), GET_CONFIG, topic="TBW102")).code == 0
+    answer = await broker.ask(ALICE, GET_CONFIG, topic="TBW102")
+    assert str(answer.remark).startswith(
+        "[QUOTA]system busy, start flow control for a while: user alice is over"
+    )
+    assert (await broker.set(ROOT, userRequestsPerSecond="0")).code == 0
+    assert (await broker.ask(ALICE, GET_CONFIG, topic="TBW102")).code == 0
+
+
+async def test_a_connection_of_another_node_has_no_quotas(broker: Secured) -> None:
+    with_quota(broker)
+    assert broker.connection.usage is not None
+    await broker.ask(INNER, GET_CONFIG, topic="TBW102")
+    assert broker.connection.usage is None

@@ -20,7 +20,7 @@ from remoting.command import RemotingCommand
 from tests.support.secured import ROOT, Secured
 
 ADMIN, USER = Signer("RocketMQ-admin", "12345678"), Signer("RocketMQ", "1234567890")
-ACCOUNTS = {
+ACCOUNTS: dict[str, list[Any]] = {
     "globalWhiteRemoteAddresses": ["10.10.103.*"],
     "accounts": [
         {"accessKey": "RocketMQ-admin", "secretKey": "12345678", "admin": True},
@@ -216,6 +216,30 @@ async def test_the_file_decides_while_rocketmq_5s_is_off(broker: Secured) -> Non
     assert (await broker.ask(ADMIN, Code.GET_BROKER_CONFIG)).remark == "User:RocketMQ-admin is not found."
     assert (await broker.set(ROOT, authenticationEnabled="false")).code == 0
     assert (await broker.ask(USER, Code.GET_BROKER_CONFIG)).code == 0
+
+
+async def test_the_quota_is_of_the_account_that_signed(tmp_path: Path) -> None:
+    node = Signer("inner-node", "inner-secret")
+    row = {"accessKey": node.access_key, "secretKey": node.secret_key}
+    write(tmp_path / "config/plain_acl.yml", {"accounts": [*ACCOUNTS["accounts"], row | {"admin": True}]})
+    inner = orjson.dumps(row).decode()
+    values = OFF | {"userRequestsPerSecond": 1, "innerClientAuthenticationCredentials": inner}
+    broker = Secured(tmp_path, aclEnable=True, **values)
+    shares, connection = broker.parts.core.shares, broker.connection
+    shares.opened(connection.as_connection)
+    connection.unread = 10**6
+    for signer, codes in ((ADMIN, [0, 0, 0]), (USER, [0, 0, 2]), (node, [0, 0, 0])):
+        answers = [await broker.ask(signer, Code.GET_TOPIC_CONFIG, topic="TBW102") for _ in codes]
+        assert [answer.code for answer in answers] == codes
+    assert connection.usage is None, "the other nodes have none"
+
+
+def test_a_white_address_is_no_account() -> None:
+    request = RemotingCommand(Code.GET_BROKER_CONFIG, ext_fields={"AccessKey": "RocketMQ"})
+    hosts = ("10.0.0.1", "192.168.7.7", "10.10.103.4")
+    signers = [ACL.signer(request, host) for host in hosts]
+    assert [signer and signer.access_key for signer in signers] == ["RocketMQ", None, None]
+    assert ACL.signer(RemotingCommand(1), "10.0.0.1") is None
 
 
 async def test_a_changed_file_is_read_again_and_a_broken_one_is_not(broker: Secured) -> None:

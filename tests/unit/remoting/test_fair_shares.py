@@ -1,0 +1,356 @@
+"""Clients over their quotas are slowed, then refused; the others are not."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from remoting import fair_shares
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, success_response
+from remoting.fair_shares import LOG_INTERVAL_S, OTHER, REFUSALS_PER_S, REFUSE_WAIT_S, FairShares, Tallies
+from remoting.quotas import Kind, Quota, QuotaRules, networks
+from remoting.router import Router
+from remoting.server import RemotingServer
+from tests.support.fake_connection import FakeConnection
+from tests.unit.remoting.fakes import FakeTransport, connect, turn
+from tests.unit.remoting.frames import JSON_FRAME, RawPeer
+
+SEND, HEARTBEAT = RequestCode.SEND_MESSAGE_V2, RequestCode.HEART_BEAT
+
+
+@dataclass
+class Clock:
+    now_s: float = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Server:
+    """The quotas of a server without sockets."""
+
+    def __init__(self, address: Quota | None = None, user: Quota | None = None) -> None:
+        self.clock = Clock()
+        self.router = Router()
+        self.connections: list[FakeConnection] = []
+        rules = QuotaRules(address or Quota(), user or Quota())
+        self.shares = FairShares(rules, self.router, self.clock)
+        self.shares.serve(lambda: [each.as_connection for each in self.connections])
+
+    def connect(self, host: str = "10.0.0.7") -> FakeConnection:
+        made = FakeConnection(host=host)
+        assert self.shares.opened(made.as_connection)
+        self.connections.append(made)
+        return made
+
+    def send(self, connection: FakeConnection, count: int, code: int = SEND, size: int = 100) -> int:
+        """How many of so many requests are served."""
+        return len(self.admit(connection, [RemotingCommand(code) for _ in range(count)], size))
+
+    def admit(
+        self, connection: FakeConnection, requests: list[RemotingCommand], size: int = 100
+    ) -> list[RemotingCommand]:
+        usage = connection.usage
+        if usage is None:
+            return requests
+        usage.size_bytes += len(requests) * size
+        connection.unanswered += len(requests)
+        return self.shares.admit(connection.as_connection, usage, requests)
+
+    def remarks(self, connection: FakeConnection) -> set[str | None]:
+        answers = connection.take_answers()
+        assert {answer.code for answer in answers} <= {ResponseCode.SYSTEM_BUSY}
+        return {answer.remark for answer in answers}
+
+
+def test_a_client_within_its_quota_is_neither_slowed_nor_refused() -> None:
+    server = Server(Quota(requests_per_s=100, bytes_per_s=100_000, connections_max=2, in_flight_max=50))
+    client = server.connect()
+    for _ in range(20):
+        assert server.send(client, 10) == 10
+        client.unanswered = 0
+        server.clock.now_s += 0.1
+    assert (client.pauses_s, client.answers, server.shares.tallies.names) == ([], [], {})
+
+
+def test_a_client_over_its_quota_is_not_read_until_it_has_paid() -> None:
+    server = Server(Quota(requests_per_s=100))
+    client, other = server.connect(), server.connect("10.0.0.8")
+    assert server.send(client, 150) == 150
+    assert client.pauses_s == [0.5]
+    assert server.send(other, 100) == 100
+    assert (other.pauses_s, client.answers) == ([], [])
+    server.clock.now_s += 0.5
+    assert server.send(client, 10) == 10
+    assert client.pauses_s[1:] == [pytest.approx(0.1)]
+
+
+def test_bytes_count_in_both_directions() -> None:
+    server = Server(Quota(bytes_per_s=1_000))
+    client = server.connect()
+    assert client.usage is not None
+    client.usage.size_bytes += 1_400  # answers
+    server.send(client, 1, size=100)
+    assert client.pauses_s == [0.5]
+
+
+def test_what_would_wait_too_long_is_answered_system_busy_with_the_time_to_wait() -> None:
+    server = Server(Quota(requests_per_s=100))
+    client = server.connect()
+    server.send(client, 200)
+    client.unread = 30_000  # three seconds of requests of 100 bytes
+    assert server.send(client, 50) == 0
+    words = "address 10.0.0.7 is over its quota of 100 requests a second, wait 4000 ms"
+    assert server.remarks(client) == {f"{fair_shares.BUSY}: {words}"}
+    assert client.pauses_s[-1] == pytest.approx(50 / REFUSALS_PER_S)
+    assert server.router.counts.refused == {(-1, ResponseCode.SYSTEM_BUSY): 50}
+
+
+def test_what_is_paid_for_is_served_however_much_waits() -> None:
+    server = Server(Quota(requests_per_s=100))
+    client = server.connect()
+    client.unread = 10**6
+    served = 0
+    server.send(client, 100)
+    for _ in range(1_000):
+        server.clock.now_s += 0.01
+        served += server.send(client, 10)
+        client.unanswered = 0
+    assert served == pytest.approx(1_000, rel=0.02)
+    assert max(client.pauses_s) <= REFUSE_WAIT_S
+
+
+def test_unread_requests_of_all_connections_count() -> None:
+    server = Server(Quota(requests_per_s=100))
+    clients = [server.connect() for _ in range(4)]
+    server.send(clients[0], 100)
+    for client in clients:
+        client.unread = 9_000
+        server.send(client, 1)
+    assert server.send(clients[0], 1) == 0
+    for client in clients:
+        client.unread = 0
+        server.shares.leave(client.as_connection)
+    again = server.connect()
+    assert server.send(again, 1) == 1, "what closed connections had waits no more"
+
+
+def test_some_requests_are_slowed_only() -> None:
+    server = Server(Quota(requests_per_s=100, in_flight_max=1))
+    client = server.connect()
+    server.send(client, 1_000)
+    client.take_answers()
+    client.unread = 10**6
+    assert server.send(client, 1, HEARTBEAT) == 1
+    oneway = RemotingCommand(SEND, flag=2)
+    mixed = [RemotingCommand(HEARTBEAT), RemotingCommand(SEND), oneway, RemotingCommand(SEND)]
+    assert server.admit(client, mixed) == [mixed[0], oneway]
+    assert len(client.take_answers()) == 2
+
+
+def test_a_flood_of_oneway_requests_is_held_to_the_rate() -> None:
+    server = Server(Quota(requests_per_s=10))
+    client = server.connect()
+    oneway = [RemotingCommand(SEND, flag=2) for _ in range(100)]
+    assert server.admit(client, oneway) == oneway
+    assert client.pauses_s == [9.0]
+    server.admit(client, oneway)
+    assert client.pauses_s[1:] == [fair_shares.PAUSE_MAX_S]
+
+
+def test_requests_beyond_those_in_flight_are_refused() -> None:
+    server = Server(Quota(in_flight_max=10))
+    one, other = server.connect(), server.connect()
+    assert server.send(one, 8) == 8
+    assert server.send(other, 8) == 2
+    assert server.remarks(other) == {
+        f"{fair_shares.BUSY}: address 10.0.0.7 is over its quota of 10 requests in flight, wait 100 ms"
+    }
+    one.unanswered, other.unanswered = 0, 2
+    server.clock.now_s += 1
+    assert server.send(other, 8) == 8
+
+
+def test_an_address_has_so_many_connections() -> None:
+    server = Server(Quota(connections_max=2))
+    clients = [server.connect(), server.connect()]
+    assert not server.shares.opened(FakeConnection(host="10.0.0.7").as_connection)
+    server.connect("10.0.0.8")
+    server.shares.leave(clients[0].as_connection)
+    server.connect()
+    assert server.shares.tallies.kinds["address", Kind.CONNECTIONS].refused == 1
+
+
+def by(server: Server, name: str, connection: FakeConnection, code: int = SEND) -> str | None:
+    """One request of a user; why it is refused."""
+    request = RemotingCommand(code)
+    connection.unanswered += 1
+    assert connection.usage is not None
+    connection.usage.size_bytes += 100
+    assert server.shares.admit(connection.as_connection, connection.usage, [request]) == [request]
+    error = server.shares.user_refusal(name, request, connection.as_connection)
+    return None if error is None else error.remark
+
+
+def test_a_users_quota_counts_over_its_addresses() -> None:
+    server = Server(user=Quota(requests_per_s=10))
+    one, other = server.connect(), server.connect("10.0.0.8")
+    assert [by(server, "alice", client) for client in (one, other) * 5] == [None] * 10
+    assert (one.pauses_s, other.pauses_s) == ([], [])
+    assert by(server, "alice", one) is None
+    assert one.pauses_s == [pytest.approx(0.1)]
+    assert by(server, "bob", other) is None
+    assert other.pauses_s == []
+    one.unread = 10_000
+    assert by(server, "alice", one) == (
+        f"{fair_shares.BUSY}: user alice is over its quota of 10 requests a second, wait 10100 ms"
+    )
+    assert by(server, "alice", one, HEARTBEAT) is None
+
+
+def test_a_user_has_so_many_connections_and_requests_in_flight() -> None:
+    server = Server(user=Quota(connections_max=1, in_flight_max=2))
+    one, other = server.connect(), server.connect()
+    assert by(server, "alice", one) is None
+    assert by(server, "alice", other) == (
+        f"{fair_shares.BUSY}: user alice is over its quota of 1 connections, wait 1000 ms"
+    )
+    assert by(server, "alice", other, HEARTBEAT) is None
+    assert by(server, "alice", one) is None
+    assert "over its quota of 2 requests in flight" in str(by(server, "alice", one))
+    server.shares.leave(one.as_connection)
+    assert by(server, "alice", other) is not None, "its other connection has three open requests"
+    other.unanswered = 0
+    server.clock.now_s += 1
+    assert by(server, "alice", other) is None
+
+
+def test_bytes_of_the_time_before_a_quota_are_not_charged() -> None:
+    server = Server(Quota(requests_per_s=10**6), Quota(bytes_per_s=1_000))
+    client = server.connect()
+    for _ in range(100):
+        server.send(client, 1)  # not signed
+    assert by(server, "alice", client) is None
+    assert client.pauses_s == []
+
+
+def test_rules_change_for_open_connections() -> None:
+    server = Server()
+    client, local = server.connect(), server.connect("127.0.0.1")
+    assert server.send(client, 10**6) == 10**6
+    rules = QuotaRules(Quota(requests_per_s=10), on_loopback=True)
+    server.shares.apply(rules)
+    for each in (client, local):
+        server.send(each, 20)
+        assert each.pauses_s == [1.0]
+    server.shares.apply(QuotaRules(Quota(requests_per_s=10), exempt=networks("10.0.0.0/8")))
+    assert (client.usage, local.usage) == (None, None)
+    server.shares.apply(QuotaRules())
+    assert server.connect().usage is None
+
+
+def test_those_refused_are_counted_by_name_and_logged_at_times(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    tallies = Tallies()
+    for number in range(fair_shares.NAMES_MAX + 5):
+        tallies.refused("address", f"a{number}", Kind.REQUESTS, "1 requests a second", 2, 5.0)
+    assert len(caplog.records) == fair_shares.LOGGED_MAX
+    assert "address a0 is over its quota of 1 requests a second" in caplog.text
+    assert len(tallies.names) == fair_shares.NAMES_MAX + 1
+    assert tallies.names["address", OTHER].refused == 10
+    tallies.refused("address", "a0", Kind.REQUESTS, "1 requests a second", 2, 5.0 + LOG_INTERVAL_S)
+    assert len(caplog.records) == fair_shares.LOGGED_MAX + 1
+    assert tallies.recently_refused(5.0)[:2] == ["address (other)", "address a0"]
+    assert tallies.recently_refused(10_000.0) == []
+
+
+def test_the_summary_names_a_few() -> None:
+    server = Server(Quota(connections_max=1))
+    assert server.shares.recently_refused() == ""
+    for number in range(5):
+        server.connect(f"10.0.0.{number}")
+        server.shares.opened(FakeConnection(host=f"10.0.0.{number}").as_connection)
+    assert (
+        server.shares.recently_refused() == "address 10.0.0.4, address 10.0.0.3, address 10.0.0.2 and 2 more"
+    )
+
+
+async def test_a_slowed_connection_is_read_again() -> None:
+    connection, transport, _ = connect()
+    connection.slow(0.001)
+    connection.slow(0.0)
+    assert (transport.is_reading_paused, connection.is_slowed) == (True, True)
+    connection.slow(0.002)
+    while connection.is_slowed:
+        await asyncio.sleep(0)
+    assert not transport.is_reading_paused
+    connection.slow(60.0)
+    connection.abort()
+    await turn()
+    connection.slow(60.0)
+
+
+async def test_a_slowed_connection_is_not_read_because_of_answers() -> None:
+    connection, transport, owner = connect()
+    connection.data_received(JSON_FRAME)
+    connection.slow(60.0)
+    connection.send(success_response(owner.requests[0]))
+    assert transport.is_reading_paused
+
+
+async def test_unread_bytes_are_those_of_the_socket() -> None:
+    connection, _, _ = connect(transport=FakeTransport())
+    assert connection.unread_bytes() == 0
+
+
+@asynccontextmanager
+async def serving(rules: QuotaRules) -> AsyncIterator[tuple[RemotingServer, FairShares]]:
+    router = Router()
+    router.register(105, lambda request, _: success_response(request))
+    shares = FairShares(rules, router)
+    server = RemotingServer(router, "127.0.0.1", 0, shares=shares)
+    await server.start()
+    try:
+        yield server, shares
+    finally:
+        await server.stop()
+
+
+async def ask(peer: RawPeer, count: int) -> list[RemotingCommand]:
+    """The answers to so many requests at once."""
+    peer.send(*(RemotingCommand(105, number) for number in range(count)))
+    return [await peer.receive() for _ in range(count)]
+
+
+async def test_a_real_client_is_slowed_refused_and_served_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fair_shares, "REFUSE_WAIT_S", 0.02)
+    rules = QuotaRules(Quota(requests_per_s=20), on_loopback=True)
+    async with serving(rules) as (server, shares), RawPeer(server.port) as peer:
+        answers = await ask(peer, 400)
+        assert sum(answer.code == 0 for answer in answers) >= 20
+        (answer,) = await ask(peer, 1)
+        assert (answer.code, answer.opaque) == (ResponseCode.SYSTEM_BUSY, 0)
+        assert "address 127.0.0.1 is over its quota of 20 requests a second, wait " in str(answer.remark)
+        assert shares.tallies.kinds["address", Kind.REQUESTS].slowed
+        shares.apply(QuotaRules())
+        assert [answer.code for answer in await ask(peer, 100)] == [0] * 100
+
+
+async def test_an_address_with_too_many_connections_is_turned_away() -> None:
+    rules = QuotaRules(Quota(connections_max=1), on_loopback=True)
+    async with serving(rules) as (server, _), RawPeer(server.port) as peer:
+        assert (await ask(peer, 1))[0].code == 0
+        async with RawPeer(server.port) as another:
+            assert await another.is_closed_by_peer()
+        assert (await ask(peer, 1))[0].code == 0
+        assert server.connection_count == 1
+
+
+async def test_without_quotas_a_connection_has_no_usage() -> None:
+    async with serving(QuotaRules(Quota(requests_per_s=1))) as (server, _), RawPeer(server.port) as peer:
+        assert [answer.code for answer in await ask(peer, 10)] == [0] * 10
+        assert [each.usage for each in server.connections] == [None]
