@@ -208,7 +208,9 @@ class FairShares:
         """These rules are in force, for open connections too; none of these is closed for them."""
         if rules == self._rules:
             return
-        self._rules, self._addresses.shares.quota, self._users.shares.quota = rules, rules.address, rules.user
+        self._rules = rules
+        self._addresses.shares.change(rules.address)
+        self._users.shares.change(rules.user)
         for connection in self._connections():
             name = rules.holder(connection.remote_host)
             if name is None:

@@ -141,6 +141,10 @@ class Share:
         if quota.bytes_per_s:
             self._bytes_until_s = max(self._bytes_until_s, earliest_s) + size_bytes / quota.bytes_per_s
 
+    def forgive(self) -> None:
+        """It has nothing to pay."""
+        self._requests_until_s = self._bytes_until_s = float("-inf")
+
     def debt_s(self, now_s: float) -> float:
         """Until all is paid for; 0 or less: it may go on."""
         return max(self._requests_until_s, self._bytes_until_s) - now_s
@@ -225,6 +229,12 @@ class Shares:
 
     def __iter__(self) -> Iterator[Share]:
         return iter(self._shares.values())
+
+    def change(self, quota: Quota) -> None:
+        """This quota is in force; debts are forgiven, since they are times of the earlier rate."""
+        self.quota = quota
+        for share in self:
+            share.forgive()
 
     def has_room(self, name: str) -> bool:
         """Whether the holder may have one more connection."""

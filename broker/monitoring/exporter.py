@@ -162,7 +162,10 @@ class HostFigures:
         yield counters("quota_slowed", "Connections not read for a while, by quota.", label, slowed)
         refused: list[Row] = [(key, tally.refused) for key, tally in sorted(kinds.items())]
         yield counters("quota_refused", "Requests and connections over a quota.", label, refused)
-        totals = {f"{of}@{name}": (tally.slowed, tally.refused) for (of, name), tally in names.items()}
+        totals = {
+            f"{of}@{name}": (tally.slowed + tally.refused, tally.refused)
+            for (of, name), tally in names.items()
+        }
         shown = self._top_tallies.update(totals, time.monotonic())
         pair = ("of", "name")
         yield counters("quota_name_slowed", "The same, by address or user.", pair, rows(shown, 0, pair))

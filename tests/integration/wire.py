@@ -24,8 +24,9 @@ class WireError(Exception):
 class Wire:
     """One connection. Raw bytes or commands in, commands out."""
 
-    def __init__(self, address: str, limit_s: float = 5.0) -> None:
-        self._socket = dial(_split(address), limit_s)
+    def __init__(self, address: str, limit_s: float = 5.0, source: str = "") -> None:
+        """`source`: the address that it comes from."""
+        self._socket = dial(_split(address), limit_s, source)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host, port = self._socket.getsockname()
         self.local_address = f"{host}:{port}"

@@ -296,6 +296,7 @@ def test_an_address_that_no_node_has() -> None:
         ({"openFiles": "820", "openFilesMax": "1024"}, "files-near-limit", Severity.WARNING),
         ({"memoryAvailableBytes": "1048576", "totalMemKBytes": "4194304"}, "memory-low", Severity.WARNING),
         ({"dispatchBehindBytes": str(2**27)}, "dispatch-behind", Severity.WARNING),
+        ({"quotaRefused": "address 10.0.0.7"}, "client-refused", Severity.WARNING),
     ],
 )
 def test_what_a_machine_runs_out_of(figures: dict[str, str], code: str, severity: Severity) -> None:

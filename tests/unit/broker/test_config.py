@@ -165,6 +165,22 @@ def test_the_quota_of_a_member_far_behind_is_a_setting() -> None:
     assert (fixed.throttle_bytes_per_s, fixed.throttle_lag_bytes) == (20 << 20, 1000)
 
 
+def test_quotas_are_those_of_the_keys_and_other_members_have_none(tmp_path: Path) -> None:
+    rules = config_from({}).quota_rules
+    assert (rules.address.requests_per_s, rules.user.requests_per_s) == (100_000, 200_000)
+    assert rules.holder("127.0.0.1") is None
+    peers = "n0-10.0.0.1:1;n1-10.0.0.2:1;n2-node-2.example:1"
+    files = dict.fromkeys(("replicationTlsCertPath", "replicationTlsKeyPath", "replicationTlsCaPath"), "f")
+    exempt = {"quotaExemptAddresses": "192.168.0.0/16", "quotasOnLoopback": True, "userRequestsPerSecond": 0}
+    config = config_from({"dLegerPeers": peers, "addressInFlightMax": 7, **files, **exempt})
+    rules = config.quota_rules
+    hosts = ("10.0.0.2", "192.168.7.7", "10.0.0.3", "127.0.0.1")
+    assert [rules.holder(host) for host in hosts] == [None, None, "10.0.0.3", "127.0.0.1"]
+    assert (rules.address.in_flight_max, rules.user.requests_per_s) == (7, 0)
+    one_machine = {"dLegerPeers": "n0-127.0.0.1:1;n1-127.0.0.1:2", "quotasOnLoopback": True}
+    assert config_from(one_machine).quota_rules.holder("127.0.0.1") is not None
+
+
 def test_tls_follows_from_the_certificate() -> None:
     assert load_config(None).server_tls.mode_in_force == "disabled"
     assert load_config(None, ["tlsCertPath=c.pem"]).server_tls.mode_in_force == "permissive"

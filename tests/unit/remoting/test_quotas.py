@@ -124,6 +124,14 @@ def test_a_holder_is_forgotten_when_it_has_paid() -> None:
     assert [each.name for each in shares] == ["b"]
 
 
+def test_a_changed_quota_forgives_debts() -> None:
+    shares, member = Shares(Quota(requests_per_s=1)), Member()
+    share = shares.join("a", member, 0.0)
+    share.charge(shares.quota, 0.0, 1_000, 0)
+    shares.change(Quota(requests_per_s=1_000))
+    assert share.debt_s(0.0) < 0
+
+
 def test_the_number_of_those_who_left_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quotas, "IDLE_MAX", 3)
     shares, member = Shares(Quota(requests_per_s=1)), Member()

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from broker.consume.feature import pull_feature
-from broker.monitoring.exporter import make_exporter
+from broker.monitoring.exporter import QUOTA_NAMES_MAX, make_exporter
 from broker.monitoring.traffic_figures import OTHER
 from broker.send.feature import send_feature
 from broker.state.changes import CommitOffsets
@@ -17,6 +17,7 @@ from commitlog.dispatch import DispatchBatch, DispatchRequest
 from dledger.core.status import NodeStatus, PeerStatus, unknown_peers
 from dledger.core.types import PushState, Role
 from dledger.fs import DiskWatch, OsFs
+from remoting.quotas import Kind
 from remoting.server import RemotingServer
 from tests.support.broker_parts import BrokerParts, FakeEngine, make_parts
 from tests.support.fake_log import FakeLog
@@ -185,3 +186,18 @@ async def test_a_name_is_shown_once(node: Node) -> None:
     node.parts.statistics.got("a@b", "g", 0, 1, 1, 1)
     keys = [(sample.name, *sorted(sample.labels.items())) for sample in await node.samples()]
     assert len(keys) == len(set(keys))
+
+
+async def test_clients_over_their_quotas_are_counted_by_quota_and_by_name(node: Node) -> None:
+    tallies = node.parts.core.shares.tallies
+    for number in range(30):
+        for _ in range(number + 1):
+            tallies.slowed("address", f"10.0.0.{number}", Kind.REQUESTS)
+    tallies.refused("user", "alice", Kind.BYTES, "1 bytes a second", 70, 1.0)
+    found = await node.read()
+    assert found['ledgermq_quota_slowed_total{of="address",quota="requests"}'] == 465
+    assert found['ledgermq_quota_refused_total{of="user",quota="bytes"}'] == 70
+    names = [name for name in found if name.startswith("ledgermq_quota_name_over_total")]
+    assert found['ledgermq_quota_name_refused_total{name="alice",of="user"}'] == 70
+    assert len(names) == QUOTA_NAMES_MAX + 1
+    assert found['ledgermq_quota_name_over_total{name="10.0.0.29",of="address"}'] == 30
