@@ -168,10 +168,8 @@ class HostFigures:
         }
         shown = self._top_tallies.update(totals, time.monotonic())
         pair = ("of", "name")
-        yield counters("quota_name_slowed", "The same, by address or user.", pair, rows(shown, 0, pair))
-        yield counters(
-            "quota_name_refused", "Likewise; those over their quotas most.", pair, rows(shown, 1, pair)
-        )
+        yield counters("quota_name_over", "Both, by address or user.", pair, rows(shown, 0, pair))
+        yield counters("quota_name_refused", "Of these, what was refused.", pair, rows(shown, 1, pair))
 
 
 class Exporter(Collector):

@@ -5,8 +5,8 @@ from typing import Any, cast
 from remoting.command import FrameDecoder, RemotingCommand, decode_command, encode_command
 from remoting.connection import Connection
 from remoting.errors import RemotingError, RequestTimeoutError
-from sockets.tls import PeerNames
 from remoting.quotas import Usage
+from sockets.tls import PeerNames
 
 
 class FakeConnection:
