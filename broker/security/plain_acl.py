@@ -66,8 +66,8 @@ def _listed(rows: object, what: str) -> dict[str, _Permission]:
     """`NAME=PERMISSION` each. Raises PlainAclError."""
     listed = {}
     for row in rows if isinstance(rows, list) else ():
-        name, equals, permission = row.partition("=") if isinstance(row, str) else ("", "", "")
-        if not equals or "=" in permission:
+        name, _, permission = row.partition("=") if isinstance(row, str) else ("", "", "")
+        if not name.strip() or not permission.strip() or "=" in permission:
             raise PlainAclError(f"Parse resource permission failed for {what}:{row}")
         listed[name.strip()] = _permission(permission)
     return listed
@@ -110,19 +110,32 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _range(pattern: str) -> _Matches:
-    separator, base = (":", 16) if ":" in pattern else (".", 10)
-    parts = [_bounds(part.strip(), base, pattern) for part in pattern.split(separator)]
-    if len(parts) != (8 if base == 16 else 4):
+    """Raises PlainAclError."""
+    is_v6 = ":" in pattern
+    separator, base, length = (":", 16, 8) if is_v6 else (".", 10, 4)
+    texts = [part.strip() for part in (_groups(pattern) if is_v6 else pattern.split(separator))]
+    parts = [_bounds(text, base, pattern) for text in texts]
+    if len(parts) != length:
         raise PlainAclError(f"Netaddress examine Exception netaddress is {pattern}")
 
     def matches(host: str) -> bool:
         address = _address(host)
-        if address is None or address.version != (6 if base == 16 else 4):
+        if address is None or address.version != (6 if is_v6 else 4):
             return False
         numbers = [int(part, base) for part in address.exploded.split(separator)]
         return all(low <= number <= high for number, (low, high) in zip(numbers, parts, strict=True))
 
     return matches
+
+
+def _groups(pattern: str) -> list[str]:
+    """The groups of an IPv6 pattern, those that `::` stands for among them. One that is too short is a
+    beginning, whose rest may be anything.
+    """
+    before, compressed, after = pattern.partition("::")
+    front, back = (text.split(":") if text else [] for text in (before, after))
+    missing = 8 - len(front) - len(back)
+    return [*front, *["0"] * missing, *back] if compressed else [*front, *["*"] * missing]
 
 
 def _bounds(part: str, base: int, pattern: str) -> tuple[int, int]:

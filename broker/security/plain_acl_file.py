@@ -236,8 +236,8 @@ def _account_values(header: PlainAccountRequestHeader) -> dict[str, Any]:
     texts = {"defaultTopicPerm": header.default_topic_perm, "defaultGroupPerm": header.default_group_perm}
     values |= {key: text for key, text in texts.items() if text}
     for key, listed in (("topicPerms", header.topic_perms), ("groupPerms", header.group_perms)):
-        if listed:
-            values[key] = [_checked(row) for row in listed.split(",")]
+        if listed is not None:
+            values[key] = [_checked(row) for row in listed.split(",")] if listed.strip() else []
     return values
 
 

@@ -48,7 +48,7 @@ class ListAclsRequestHeader(RequestHeader):
 @request_header
 class PlainAccountRequestHeader(RequestHeader):
     """Code 50 of RocketMQ 4.9: an account of plain_acl.yml; permissions are `NAME=PUB|SUB`, separated by
-    commas.
+    commas; an empty list takes away what the account has.
     """
 
     access_key: str
@@ -57,8 +57,8 @@ class PlainAccountRequestHeader(RequestHeader):
     admin: bool = False
     default_topic_perm: str = ""
     default_group_perm: str = ""
-    topic_perms: str = ""
-    group_perms: str = ""
+    topic_perms: str | None = None
+    group_perms: str | None = None
 
 
 @request_header

@@ -34,6 +34,12 @@ def test_signature_is_that_of_java() -> None:
     assert "SecurityToken" not in command.ext_fields
 
 
+def test_signature_of_rocketmqs_own_test_is_the_same() -> None:
+    """AuthenticationEvaluatorTest signs `test` with the password `test`."""
+    command = RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields={"AccessKey": "test"})
+    assert signature_of(command, b"test") == b"DJRRXBXlCVuKh6ULoN87847QX+Y="
+
+
 def test_large_bodies_are_signed_without_a_copy() -> None:
     command = RemotingCommand(RequestCode.SEND_MESSAGE, ext_fields={"a": "1"}, body=b"x" * 100_000)
     expected = hmac.digest(b"secret", b"1" + command.body, "sha1")

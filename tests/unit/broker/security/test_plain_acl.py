@@ -138,6 +138,23 @@ def test_an_administrator_with_lists_is_bound_to_them() -> None:
         ("1:2:3:4:5:6:7:8", ["1:2:3:4:5:6:7:8"], ["1:2:3:4:5:6:7:9"]),
         ("1050::0005:0600:300c:{1,2}", ["1050::5:600:300c:1"], ["1050::5:600:300c:3"]),
         ("5:6:7:8:9:a:b:1-1f", ["5:6:7:8:9:a:b:1f"], ["5:6:7:8:9:a:b:20", "1.2.3.4"]),
+        ("*:*:*:*:*:*:*:*", ["::1", "1.2.3.4"], []),
+        ("::1", ["::1", "0:0:0:0:0:0:0:1"], ["::2", ""]),
+        ("192.100-150.*.*", ["192.130.0.2"], ["192.99.0.2", "192.151.0.2"]),
+        (
+            "1050::5:600:300c:1-200",
+            ["1050:0:0:0:5:600:300c:1", "1050::5:600:300c:200"],
+            ["1050::5:600:300c:0", "1050::5:600:300c:201", "1050::1:5:600:300c:1"],
+        ),
+        ("1050::5:600:300c:*", ["1050::5:600:300c:0", "1050::5:600:300c:ffff"], ["1050::5:600:300d:0"]),
+        (
+            "1050::5:600:300c:1-200:*",
+            ["1050::5:600:300c:1:0", "1050::5:600:300c:200:ffff"],
+            ["1050::5:600:300c:201:0"],
+        ),
+        ("::*", ["::ffff"], ["::1:0"]),
+        ("5:7:6:*", ["5:7:6::1", "5:7:6:ffff:1:2:3:4"], ["5:7:7::1"]),
+        ("5:7:6:1-20", ["5:7:6:20::1"], ["5:7:6:21::1"]),
     ],
 )
 def test_white_addresses(pattern: str | None, matching: list[str], others: list[str]) -> None:
@@ -148,7 +165,11 @@ def test_white_addresses(pattern: str | None, matching: list[str], others: list[
 
 @pytest.mark.parametrize(
     "pattern",
-    ["127.0.0.1-256", "127.0.0.20-1", "127.0.*", "a.b.c.d", "127.0.0.{1,x}", "127.0.0{1}", "1.2.3.x-4", 5],
+    [
+        *("127.0.0.1-256", "127.0.0.20-1", "127.0.*", "a.b.c.d", "127.0.0.{1,x}", "127.0.0{1}", "1.2.3.x-4"),
+        *("256.0.0.1", "::1ggg", "127.0.0.1,2,3}", "::1,2,3}", "192.168.{1}", "{192.168.1}", "{192.168.1.1}"),
+        *("127.0.0.-1-200", "127.0.0.0-256", "5::6::*", "1:2:3:4:5:6:7:8:*", "5:6:1-fffff", "5:x:*", 5),
+    ],
 )
 def test_bad_addresses(pattern: object) -> None:
     with pytest.raises(PlainAclError):
@@ -165,12 +186,26 @@ def test_bad_addresses(pattern: object) -> None:
         {"accounts": [{"accessKey": "longer-1", "secretKey": "123456"}]},
         {"accounts": [{"accessKey": "longer-1", "secretKey": "1234567", "topicPerms": ["a"]}]},
         {"accounts": [{"accessKey": "longer-1", "secretKey": "1234567", "topicPerms": ["a=PUB=SUB"]}]},
+        {"accounts": [{"accessKey": "longer-1", "secretKey": "1234567", "topicPerms": ["a="]}]},
+        {"accounts": [{"accessKey": "longer-1", "secretKey": "1234567", "groupPerms": ["=SUB"]}]},
+        {"accounts": [{"accessKey": "longer-1", "secretKey": "1234567", "groupPerms": [""]}]},
+        {"accounts": [{"secretKey": "1234567"}]},
+        {"accounts": [{"accessKey": "longer-1"}]},
     ],
 )
 def test_bad_files(data: Any) -> None:
     with pytest.raises(PlainAclError) as error:
         PlainAcl.parse(data)
     assert "123456" not in str(error.value)
+
+
+def test_a_permission_that_is_not_known_is_none() -> None:
+    row = {"accessKey": "an-account", "secretKey": "12345678", "topicPerms": ["a=1", "b=SUB|PUB", "c=ANY"]}
+    row["defaultTopicPerm"] = "2"
+    account = PlainAcl.parse({"accounts": [row]}).accounts["an-account"]
+    assert {topic: len(actions) for topic, actions in account.topics.items()} == {"a": 0, "b": 2, "c": 0}
+    assert not account.default_topic
+    assert not account.default_group
 
 
 @pytest.mark.parametrize("topic", ["topicA", "topicB", "topicC", "another"])
@@ -288,6 +323,57 @@ async def test_mqadmins_commands_of_49_change_the_file(broker: Secured) -> None:
     assert (await broker.ask(new, Code.GET_BROKER_CONFIG)).remark == "No acl config for new-account"
 
 
+async def test_an_empty_list_or_address_takes_away_and_a_missing_one_does_not(broker: Secured) -> None:
+    file, put = file_of(broker), Code.UPDATE_AND_CREATE_ACL_CONFIG
+    account = {"accessKey": "new-account", "secretKey": "new-secret"}
+    lists = {"topicPerms": "a=PUB", "groupPerms": "g=SUB", "whiteRemoteAddress": "192.168.1.1"}
+    assert (await broker.ask(ADMIN, put, **account, **lists)).code == 0
+    assert (await broker.ask(ADMIN, put, **account, topicPerms="")).code == 0
+    known = file.acl.accounts["new-account"]
+    assert (list(known.topics), list(known.groups)) == ([], ["g"])
+    assert known.is_white("192.168.1.1")
+    assert (await broker.ask(ADMIN, put, **account, groupPerms="", whiteRemoteAddress="")).code == 0
+    known = file.acl.accounts["new-account"]
+    assert not known.groups
+    assert not known.is_white("192.168.1.1")
+
+
+async def test_the_last_account_may_be_deleted(broker: Secured) -> None:
+    write(file_of(broker).path, {"accounts": [ACCOUNTS["accounts"][0]]})
+    await file_of(broker).look()
+    assert (await broker.ask(ADMIN, Code.DELETE_ACL_CONFIG, accessKey="RocketMQ-admin")).code == 0
+    assert not file_of(broker).acl.accounts
+    assert (await broker.ask(ADMIN, Code.GET_BROKER_CONFIG)).remark == "No acl config for RocketMQ-admin"
+
+
+async def test_a_deleted_account_is_out_and_the_others_go_on(broker: Secured) -> None:
+    rows = [
+        {"accessKey": "ak11111", "secretKey": "1234567", "topicPerms": ["topic-acl=PUB"]},
+        {
+            "accessKey": "ak22222",
+            "secretKey": "7654321",
+            "topicPerms": ["topic-acl=SUB"],
+            "groupPerms": ["GID_acl=SUB"],
+        },
+    ]
+    file, producer, consumer = file_of(broker), Signer("ak11111", "1234567"), Signer("ak22222", "7654321")
+
+    def may(signer: Signer, code: Code, **fields: str) -> bool:
+        request = RemotingCommand(code, ext_fields=fields)
+        signer.sign(request)
+        return file.acl.refusal(request, "10.0.0.1", "c1") is None
+
+    pull = {"topic": "topic-acl", "consumerGroup": "GID_acl"}
+    for accounts, may_pull in ((rows, True), (rows[:1], False)):
+        write(file.path, {"accounts": accounts})
+        await file.look()
+        assert may(producer, Code.SEND_MESSAGE, topic="topic-acl")
+        assert may(producer, Code.SEND_MESSAGE_V2, b="topic-acl")
+        assert not may(producer, Code.PULL_MESSAGE, **pull)
+        assert may(consumer, Code.PULL_MESSAGE, **pull) == may_pull
+        assert not may(consumer, Code.SEND_MESSAGE, topic="topic-acl")
+
+
 async def test_global_white_addresses_are_changed(broker: Secured) -> None:
     white = Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG
     assert (await broker.ask(ADMIN, white, globalWhiteAddrs="192.168.0.*, 10.0.0.1")).code == 0
@@ -334,6 +420,26 @@ async def test_accounts_become_users(tmp_path: Path) -> None:
     broker.log.set_writable(True)
     await broker.settled()
     assert len(broker.log.messages) == records
+
+
+async def test_a_migration_leaves_users_as_they_are_and_passes_over_what_no_user_can_have(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "config/plain_acl.yml"
+    write(path, {"accounts": []})
+    broker = Secured(tmp_path, migrateAuthFromV1Enabled=True)
+    assert (await broker.create_user("RocketMQ", "its own secret")).code == 0
+    too_long = {"accessKey": "too-long", "secretKey": "12345678", "topicPerms": [f"{'t' * 300}=PUB"]}
+    rows: list[Any] = [too_long, *ACCOUNTS["accounts"]]
+    write(path, {"accounts": rows})
+    await file_of(broker).look()
+    broker.log.set_writable(False)
+    broker.log.set_writable(True)
+    await broker.settled()
+    access = broker.parts.state.access
+    assert access.users.keys() == {"RocketMQ", "RocketMQ-admin"}
+    assert access.rights.keys() == {"RocketMQ-admin"}
+    assert (await broker.ask(USER, Code.GET_BROKER_CONFIG)).remark == "check signature failed."
 
 
 async def test_the_watcher_ends(broker: Secured) -> None:

@@ -173,6 +173,26 @@ async def test_rights_are_taken_away_one_by_one_or_all(broker: Secured) -> None:
     assert (await broker.ask(ROOT, Code.AUTH_DELETE_ACL, subject=subject)).code == 0
 
 
+async def test_an_update_makes_what_is_not_there_and_a_deletion_leaves_what_it_does_not_name(
+    broker: Secured,
+) -> None:
+    subject = "User:alice"
+    source = {"actions": ["Pub", "Sub"], "sourceIps": ["192.168.0.0/24", "10.10.0.0/24"]}
+    entries = [ENTRY | source | {"resource": name} for name in ("Topic:test", "Group:test")]
+    assert (await broker.ask(ROOT, Code.AUTH_UPDATE_ACL, acl(*entries), subject=subject)).code == 0
+    assert await shown(broker, Code.AUTH_GET_ACL, subject=subject) == acl(*entries)
+    for fields in (
+        {"resource": "Topic:abc"},
+        {"resource": "Topic:tes"},
+        {"resource": "Topic:test", "policyType": "Default"},
+    ):
+        assert (await broker.ask(ROOT, Code.AUTH_DELETE_ACL, subject=subject, **fields)).code == 0
+        assert await shown(broker, Code.AUTH_GET_ACL, subject=subject) == acl(*entries)
+    other = [ENTRY | source | {"resource": name} for name in ("Topic:abc", "Group:abc")]
+    assert (await broker.ask(ROOT, Code.AUTH_UPDATE_ACL, acl(*other), subject=subject)).code == 0
+    assert await shown(broker, Code.AUTH_GET_ACL, subject=subject) == acl(*entries, *other)
+
+
 @pytest.mark.parametrize(
     ("code", "subject", "body", "answer"),
     [
