@@ -18,14 +18,15 @@ QUEUES = 4
 COMMITTED = 77
 
 
-@pytest.fixture(params=["persisted", "replicated"])
+@pytest.fixture(scope="module", params=["persisted", "replicated"])
 def durability(request: pytest.FixtureRequest) -> str:
     mode: str = request.param
     return mode
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def restartable(tmp_path_factory: pytest.TempPathFactory, durability: str) -> Iterator[Cluster]:
+    """A cluster that runs whenever a test begins."""
     cluster = Cluster(tmp_path_factory.mktemp("restart"))
     try:
         cluster.start(durability=durability)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compat.programs import versions
 from tests.integration.client_runs import (
     Driver,
     Report,
@@ -119,7 +120,7 @@ class Transactions:
         wait_for("no more checks", is_quiet, DELIVERY_LIMIT_S)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions(VERSIONS))
 def test_each_transaction_ends_as_its_producer_says(
     breakable: Cluster, version: str, tmp_path: Path, name: str
 ) -> None:
@@ -152,7 +153,7 @@ def test_other_clients_end_their_transactions_too(
     assert {check["topic"] for check in run.events("checked")} == {run.topic}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions(VERSIONS))
 @pytest.mark.parametrize("is_late", [False, True], ids=["lost", "late"])
 def test_a_leader_that_dies_between_prepare_and_commit_costs_nothing(
     breakable: Cluster, version: str, is_late: bool, tmp_path: Path, name: str
@@ -173,7 +174,7 @@ def test_a_leader_that_dies_between_prepare_and_commit_costs_nothing(
     run.finish(process)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions(VERSIONS))
 def test_transactions_under_load_survive_their_leader(
     breakable: Cluster, version: str, tmp_path: Path, name: str
 ) -> None:

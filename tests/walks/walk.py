@@ -152,19 +152,36 @@ class Node:
 
     async def create_topic(self) -> Walk:
         fields = {"defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
-        create = self.wire.request(RequestCode.UPDATE_AND_CREATE_TOPIC, b"", topic="made", **fields)
+        code = RequestCode.UPDATE_AND_CREATE_TOPIC
 
-        return await usual_walk(create, self._delete)
+        def creation(name: str) -> Callable[[], Awaitable[object]]:
+            return self.wire.request(code, topic=name, **fields)
+
+        return await self._walk_of_creation(creation)
 
     async def post_topic(self) -> Walk:
-        async def ask() -> None:
-            answer = await self.admin.post("/topics", json={"name": "made"})
-            assert answer.status_code == 200, answer.text
+        def creation(name: str) -> Callable[[], Awaitable[object]]:
+            async def ask() -> None:
+                answer = await self.admin.post("/topics", json={"name": name})
+                assert answer.status_code == 200, answer.text
 
-        return await usual_walk(ask, self._delete)
+            return ask
 
-    async def _delete(self) -> None:
-        await self.wire.request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="made")()
+        return await self._walk_of_creation(creation)
+
+    async def _walk_of_creation(self, creation: Callable[[str], Callable[[], Awaitable[object]]]) -> Walk:
+        """Each try creates a topic of another name, as usual: one that was deleted goes a longer way."""
+        names = (f"made{number}" for number in range(TRIES_MAX + AGREEING + 1))
+        name = next(names)
+        create = creation(name)
+
+        async def undo() -> None:
+            nonlocal name, create
+            await self.wire.request(RequestCode.DELETE_TOPIC_IN_BROKER, topic=name)()
+            name = next(names)
+            create = creation(name)
+
+        return await usual_walk(lambda: create(), undo)
 
 
 def _config(root: Path, namesrv: str) -> BrokerConfig:
