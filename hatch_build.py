@@ -1,6 +1,7 @@
 """Hatchling's build hook. It compiles the C modules of `native` into the wheel, or in place when the
-installation is editable; where that cannot be done it says so and the installation is pure Python. And it
-adds the software bill of materials (PEP 770).
+installation is editable; where that cannot be done it says so and the installation is pure Python. It makes
+the message classes of `grpc_endpoint` in the same places. And it adds the software bill of materials
+(PEP 770).
 """
 
 import importlib.util
@@ -26,6 +27,7 @@ class BuildHook(BuildHookInterface[Any]):  # type: ignore[misc]
         """`version` is "editable" or "standard"."""
         self._made_in = Path(tempfile.mkdtemp(prefix="ledgermq-build-"))
         self._add_bill(self._made_in, build_data)
+        self._generate(self._made_in, version == "editable", build_data)
         self._compile(self._made_in, version == "editable", build_data)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
@@ -38,6 +40,12 @@ class BuildHook(BuildHookInterface[Any]):  # type: ignore[misc]
         path = folder / BILL
         path.write_bytes(bills.bill_of_wheel(Path(self.root)))
         build_data["sbom_files"].append(str(path))
+
+    def _generate(self, folder: Path, in_place: bool, build_data: dict[str, Any]) -> None:
+        generator = _load(Path(self.root) / "grpc_endpoint" / "generate.py")
+        made = generator.generate(generator.PACKAGE if in_place else folder)
+        if not in_place:
+            build_data["force_include"].update({str(path): f"grpc_endpoint/{path.name}" for path in made})
 
     def _compile(self, folder: Path, in_place: bool, build_data: dict[str, Any]) -> None:
         compiler = _load(Path(self.root) / "native" / "compiler.py")

@@ -128,7 +128,7 @@ class LedgerMQ(RemotingSide):
         return self.folder / "data"
 
     def launch(self) -> float:
-        ports = ("--namesrv-port", str(self._base), "--admin-port", str(self._base + 1))
+        ports = ("--namesrv-port", str(self._base), "--admin-port", str(self._base + 1), "--grpc-port", "0")
         command = [*_PROGRAM, "up", "--data", str(self.data), "--nodes", str(self._node_count), *ports]
         command += ["--broker-port", str(self._base + 10), "--durability", self._mode, "--no-restart"]
         command.append(self._tls)

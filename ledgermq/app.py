@@ -85,6 +85,7 @@ def _build(info: CommandInfo) -> Any:
 PLACES: Final = {
     "up": "ledgermq.commands.local",
     "admin": "ledgermq.commands.local",
+    "grpc": "ledgermq.commands.local",
     "node": "ledgermq.commands.nodes",
     "cluster": "ledgermq.commands.members",
     "status": "ledgermq.commands.cluster",

@@ -32,8 +32,8 @@ run_pip() {
 }
 
 # ensure_venv [test]: makes .venv and installs the project into it; with `test` also what development needs, in the exact
-# versions of requirements-dev.txt (scripts/lock writes it). Does nothing when the dependencies, the C sources and the
-# checkout's place are as they were at the last install.
+# versions of requirements-dev.txt (scripts/lock writes it). Does nothing when the dependencies, the C sources, the
+# interface of gRPC and the checkout's place are as they were at the last install.
 ensure_venv() {
   local group=${1:-} stamp wanted
   VENV="$ROOT/.venv"
@@ -44,8 +44,8 @@ ensure_venv() {
     "$PYTHON" -m venv --clear "$VENV" || fail "the environment $VENV could not be made."
   fi
   wanted=$(hash_of "$ROOT" "$ROOT/pyproject.toml" "$ROOT/requirements-dev.txt" "$ROOT/hatch_build.py" \
-    "$ROOT"/native/*.[ch] "$ROOT/native/compiler.py") ||
-    fail "$ROOT/pyproject.toml, requirements-dev.txt or the sources in $ROOT/native cannot be read."
+    "$ROOT"/native/*.[ch] "$ROOT/native/compiler.py" "$ROOT"/grpc_endpoint/{generate.py,messaging.proto}) ||
+    fail "$ROOT/pyproject.toml, requirements-dev.txt or the sources in $ROOT/native and $ROOT/grpc_endpoint cannot be read."
   if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
     return 0
   fi

@@ -1,4 +1,4 @@
-"""`up` and `admin`, which start processes, and `completion` and `version`, which need no cluster."""
+"""`up`, `admin` and `grpc`, which start processes, and `completion` and `version`, which need no cluster."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -73,6 +73,12 @@ def up(
         int | None, _port("Node i listens on this + 10·i, its replication 3 above.", 10911)
     ] = None,
     admin_port: Annotated[int | None, _port("Web page and HTTP interface.", 8080)] = None,
+    grpc_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, metavar="PORT", show_default="8081", help="RocketMQ 5's gRPC clients; 0: none."
+        ),
+    ] = None,
     durability: Annotated[
         Durability | None,
         typer.Option(
@@ -104,7 +110,7 @@ def up(
         ),
     ] = None,
 ) -> None:
-    """Start a cluster on this machine, in the foreground: name server, brokers, admin.
+    """Start a cluster on this machine, in the foreground: name server, brokers, admin, gRPC endpoint.
 
     A cluster already in the folder continues with its data. Once a message can be written, one line is
     printed on stdout: READY and the addresses as JSON.
@@ -117,6 +123,7 @@ def up(
         namesrv_port=namesrv_port,
         broker_port=broker_port,
         admin_port=admin_port,
+        grpc_port=grpc_port,
         durability=durability,
         tls=tls,
         restart=restart,
@@ -175,3 +182,28 @@ def admin(
             broker_tls_any_host=broker_tls_any_host,
         )
     )
+
+
+@app.command()
+def grpc(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8081,
+    tls: Annotated[
+        Tls, typer.Option(help="permissive: TLS and plain text on the port; enforcing: TLS only.")
+    ] = Tls.PERMISSIVE,
+    tls_cert: Annotated[Path | None, _file("Certificate chain (PEM); without it one signs itself.")] = None,
+    tls_key: Annotated[Path | None, _file("Its private key, unless in the same file.")] = None,
+    tls_ca: Annotated[Path | None, _file("Clients need a certificate of these authorities (PEM).")] = None,
+    broker_tls_ca: Annotated[
+        Path | None, _file("Speak TLS to brokers and name servers; their authorities (PEM).")
+    ] = None,
+) -> None:
+    """Serve RocketMQ 5's gRPC clients (Java, Go, Python, Node.js …) of a cluster, in the foreground.
+
+    Start one on each machine: clients can name several. The account for brokers with access control and
+    further TLS files come from the environment.
+    """
+    from ledgermq.local.processes import GrpcOptions, run_grpc
+
+    run_grpc(GrpcOptions(namesrv, host, port, tls.value, tls_cert, tls_key, tls_ca, broker_tls_ca))

@@ -19,7 +19,7 @@ from admin_api.settings import Settings
 from ledgermq.errors import UserError
 from ledgermq.local.node_files import read_settings, write_node_files
 from ledgermq.local.plan import HOST, NAME_SERVER, ClusterPlan, load_plan, merge_plan, require_free
-from ledgermq.local.processes import admin_command, namesrv_command, node_command
+from ledgermq.local.processes import admin_command, grpc_command, namesrv_command, node_command
 from ledgermq.local.supervisor import Command, Exit, Supervisor, describe_exit, last_lines
 from ledgermq.members import MemberFiles
 from remoting.client.tls import AUTHORITIES_VARIABLE, VARIABLES, ClientTls
@@ -72,8 +72,12 @@ class LocalCluster:
         for node in self.plan.nodes:
             await self._start(node_command(self.plan, node))
         await self._start(admin_command(self.plan))
+        if self.plan.grpc_port:
+            await self._start(grpc_command(self.plan))
         await self._wait_until_writable()
         await self._wait_for_port("admin", self.plan.admin_port)
+        if self.plan.grpc_port:
+            await self._wait_for_port("grpc", self.plan.grpc_port)
 
     async def _start(self, command: Command) -> None:
         self.pids[command.name] = await self._supervisor.start(command)
@@ -195,6 +199,7 @@ def up(
     namesrv_port: int | None,
     broker_port: int | None,
     admin_port: int | None,
+    grpc_port: int | None,
     durability: str | None,
     tls: str | None,
     restart: bool,
@@ -221,6 +226,7 @@ def up(
             namesrv_port=namesrv_port,
             broker_port=broker_port,
             admin_port=admin_port,
+            grpc_port=grpc_port,
             settings=settings,
             has_replication_tls=has_replication_tls,
         )
@@ -280,6 +286,7 @@ def _ready(plan: ClusterPlan, pids: dict[str, int]) -> dict[str, object]:
     return {
         "namesrv": plan.namesrv_address,
         "admin": plan.admin_url,
+        "grpc": plan.grpc_address,
         "nodes": [
             {
                 "id": node.id,
@@ -303,4 +310,6 @@ def ready_table(plan: ClusterPlan, pids: dict[str, int]) -> Table:
     for node in plan.nodes:
         table.add_row(node.id, str(pids[node.id]), node.remoting_address, node.metrics_url)
     table.add_row("admin", str(pids["admin"]), plan.admin_url, f"{plan.admin_url}/metrics")
+    if plan.grpc_address is not None:
+        table.add_row("gRPC", str(pids["grpc"]), plan.grpc_address, "")
     return table

@@ -67,6 +67,8 @@ class ClusterPlan:
     namesrv_port: int = 9876
     broker_port: int = 10911
     admin_port: int = 8080
+    grpc_port: int = 8081
+    """0: no endpoint for gRPC clients."""
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     has_replication_tls: bool = True
     """Nodes authenticate each other by certificates; false only for measurements."""
@@ -93,6 +95,11 @@ class ClusterPlan:
     @property
     def admin_url(self) -> str:
         return f"http://{HOST}:{self.admin_port}"
+
+    @property
+    def grpc_address(self) -> str | None:
+        """Where gRPC clients connect; None without an endpoint for them."""
+        return f"{HOST}:{self.grpc_port}" if self.grpc_port else None
 
     @property
     def client_tls_mode(self) -> str:
@@ -141,6 +148,8 @@ class ClusterPlan:
             (self.namesrv_port, "the name server (--namesrv-port)"),
             (self.admin_port, "the admin (--admin-port)"),
         ]
+        if self.grpc_port:
+            wanted.append((self.grpc_port, "gRPC clients (--grpc-port)"))
         for node in self.nodes:
             wanted.append((node.remoting_port, f"clients of {node.id} (--broker-port)"))
             wanted.append((node.replication_port, f"replication of {node.id} (--broker-port)"))
@@ -162,6 +171,7 @@ class ClusterPlan:
             "namesrvPort": self.namesrv_port,
             "brokerPort": self.broker_port,
             "adminPort": self.admin_port,
+            "grpcPort": self.grpc_port,
             "replicationTls": self.has_replication_tls,
         }
         text = f"# The plan of this local cluster, written by `ledgermq up`.\n{to_toml(head)}\n[broker]\n"
@@ -181,12 +191,21 @@ def load_plan(data_dir: Path) -> ClusterPlan | None:
         found = values.get("version")
         raise UserError(f"{path} has version {found}; this LedgerMQ reads version {FILE_VERSION}.")
     numbers = [values.get(key) for key in ("nodes", "namesrvPort", "brokerPort", "adminPort")]
+    numbers.append(values.get("grpcPort", ClusterPlan.grpc_port))
     settings = values.get("broker", {})
     if not isinstance(settings, dict) or not all(isinstance(number, int) for number in numbers):
         raise UserError(f"{path} lacks a number it must hold; mend it or use another --data.")
-    nodes, namesrv_port, broker_port, admin_port = (int(str(number)) for number in numbers)
-    has_replication_tls = bool(values.get("replicationTls", True))
-    return ClusterPlan(data_dir, nodes, namesrv_port, broker_port, admin_port, settings, has_replication_tls)
+    nodes, namesrv_port, broker_port, admin_port, grpc_port = (int(str(number)) for number in numbers)
+    return ClusterPlan(
+        data_dir,
+        nodes,
+        namesrv_port,
+        broker_port,
+        admin_port,
+        grpc_port,
+        settings,
+        has_replication_tls=bool(values.get("replicationTls", True)),
+    )
 
 
 def require_plan(data_dir: Path) -> ClusterPlan:
@@ -205,6 +224,7 @@ def merge_plan(
     namesrv_port: int | None,
     broker_port: int | None,
     admin_port: int | None,
+    grpc_port: int | None,
     settings: Mapping[str, Scalar],
     has_replication_tls: bool | None = None,
 ) -> ClusterPlan:
@@ -225,6 +245,7 @@ def merge_plan(
         namesrv_port=namesrv_port or plan.namesrv_port,
         broker_port=broker_port or plan.broker_port,
         admin_port=admin_port or plan.admin_port,
+        grpc_port=plan.grpc_port if grpc_port is None else grpc_port,
         settings={**plan.settings, **settings},
         has_replication_tls=plan.has_replication_tls if has_replication_tls is None else has_replication_tls,
     )

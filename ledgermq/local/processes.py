@@ -1,5 +1,5 @@
 """The processes of a local cluster: the command line of each, in the order of their start, and the commands
-that replace this process by one of them (`ledgermq node`, `ledgermq admin`).
+that replace this process by one of them (`ledgermq node`, `ledgermq admin`, `ledgermq grpc`).
 """
 
 import os
@@ -18,6 +18,7 @@ from sockets.listening import PortInUseError, bound
 NAMESRV_STAGE = 0
 NODE_STAGE = 1
 ADMIN_STAGE = 2
+GRPC_STAGE = 2
 ADMIN_NICE = 10
 """The admin process must not slow down the brokers beside it."""
 _AGAIN = "stop and start `ledgermq up`; the nodes go on meanwhile"
@@ -80,6 +81,30 @@ def _admin_tls_options(plan: ClusterPlan) -> tuple[str, ...]:
     return ("--broker-tls-ca", str(plan.certificates_dir / "ca.pem")) if plan.has_client_tls else ()
 
 
+def grpc_command(plan: ClusterPlan) -> Command:
+    """The endpoint of gRPC clients; its certificate is the cluster's own where clients' TLS is on."""
+    argv = (
+        *PYTHON_MODULE,
+        *("grpc_endpoint", "--namesrv", plan.namesrv_address),
+        *("--host", HOST, "--port", str(plan.grpc_port)),
+        *_grpc_tls_options(plan),
+        *_log_options(plan),
+    )
+    return Command("grpc", argv, plan.logs_dir / "grpc.log", GRPC_STAGE, _AGAIN)
+
+
+def _grpc_tls_options(plan: ClusterPlan) -> tuple[str, ...]:
+    if not plan.has_client_tls:
+        return ()
+    folder = plan.certificates_dir
+    return (
+        *("--tls-mode", plan.client_tls_mode),
+        *("--tls-cert", str(folder / f"{NAME_SERVER}.pem")),
+        *("--tls-key", str(folder / f"{NAME_SERVER}.key")),
+        *("--broker-tls-ca", str(folder / "ca.pem")),
+    )
+
+
 def run_node(node_id: str, data_dir: Path) -> None:
     """Replace this process by the node's, in the foreground; does not return.
 
@@ -134,6 +159,39 @@ class AdminOptions:
             *(option for option, is_on in switches.items() if is_on),
             *(part for name in self.allowed_hosts for part in ("--allowed-host", name)),
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcOptions:
+    """As `python -m grpc_endpoint` has them."""
+
+    namesrv: str
+    host: str
+    port: int
+    tls_mode: str
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_ca: Path | None = None
+    broker_tls_ca: Path | None = None
+
+    def argv(self) -> list[str]:
+        files = {
+            "--tls-cert": self.tls_cert,
+            "--tls-key": self.tls_key,
+            "--tls-ca": self.tls_ca,
+            "--broker-tls-ca": self.broker_tls_ca,
+        }
+        return [
+            *(*PYTHON_MODULE, "grpc_endpoint", "--namesrv", self.namesrv),
+            *("--host", self.host, "--port", str(self.port), "--tls-mode", self.tls_mode),
+            *(part for option, path in files.items() if path is not None for part in (option, str(path))),
+        ]
+
+
+def run_grpc(options: GrpcOptions) -> None:
+    """Replace this process by the endpoint for gRPC clients, in the foreground; does not return."""
+    argv = options.argv()
+    os.execv(argv[0], argv)
 
 
 def run_admin(options: AdminOptions) -> None:

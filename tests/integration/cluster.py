@@ -50,13 +50,20 @@ class NodeProcess:
 
 
 def free_ports(nodes: int) -> tuple[int, int, int]:
-    """A name server port, the first of the brokers' ports and an admin port: all free just now."""
+    """A name server port, the first of the brokers' ports and an admin port, and behind this one a port for
+    gRPC: all free just now.
+    """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS_MAX
     begin = PORTS_FROM + worker * PORTS_FOR_A_WORKER
     for attempt in range(PORT_TRIES):
         first = begin + (os.getpid() * 37 + attempt * 101) % (PORTS_FOR_A_WORKER - FAMILY_PORTS_MAX)
         brokers = [first + NODE_PORT_STEP * (number + 1) for number in range(nodes)]
-        family = [first, first + 1, *(port + offset for port in brokers for offset in PORT_OFFSETS)]
+        family = [
+            first,
+            first + 1,
+            first + 2,
+            *(port + offset for port in brokers for offset in PORT_OFFSETS),
+        ]
         if all(map(is_free, family)):
             return first, brokers[0], first + 1
     raise AssertionError(f"no free family of ports in {PORT_TRIES} tries")
@@ -72,6 +79,8 @@ class Cluster:
         self.namesrv_port, self.broker_port, self.admin_port = free_ports(nodes)
         self.namesrv = f"127.0.0.1:{self.namesrv_port}"
         self.admin = f"http://127.0.0.1:{self.admin_port}"
+        self.grpc_port = self.admin_port + 1
+        self.grpc = f"127.0.0.1:{self.grpc_port}"
         self.nodes: dict[str, NodeProcess] = {}
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._restarted: list[subprocess.Popen[bytes]] = []
@@ -85,12 +94,14 @@ class Cluster:
         restart: bool = False,
         durability: str = "persisted",
         options: Sequence[str] = (),
+        grpc: bool = False,
     ) -> None:
         """`ledgermq up`, and wait till it says that a message can be written."""
         arguments = ["up", "--data", str(self.data), "--nodes", str(self.node_count)]
         arguments.append("--restart" if restart else "--no-restart")
         arguments += ["--namesrv-port", str(self.namesrv_port), "--broker-port", str(self.broker_port)]
         arguments += ["--admin-port", str(self.admin_port), "--durability", durability, *options]
+        arguments += ["--grpc-port", str(self.grpc_port if grpc else 0)]
         for name, value in (settings or {}).items():
             arguments += ["--set", f"{name}={value}"]
         name = f"up-{self._starts}"

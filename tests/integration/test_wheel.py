@@ -112,7 +112,12 @@ def test_every_package_of_the_checkout_is_in_the_wheel() -> None:
 def up(installed: Installed) -> Iterator[dict[str, str]]:
     """One node and its admin service, started by the wheel: what READY says."""
     namesrv, broker, admin = free_ports(1)
-    ports = [f"--namesrv-port={namesrv}", f"--broker-port={broker}", f"--admin-port={admin}"]
+    ports = [
+        f"--namesrv-port={namesrv}",
+        f"--broker-port={broker}",
+        f"--admin-port={admin}",
+        f"--grpc-port={admin + 1}",
+    ]
     out = installed.outside / "up.out"
     with out.open("wb") as stdout, (installed.outside / "up.err").open("wb") as stderr:
         process = subprocess.Popen(

@@ -13,6 +13,7 @@ NOTHING_GIVEN: dict[str, Any] = {
     "namesrv_port": None,
     "broker_port": None,
     "admin_port": None,
+    "grpc_port": None,
     "settings": {},
 }
 

@@ -1,0 +1,143 @@
+"""`python -m grpc_endpoint --namesrv 127.0.0.1:9876 --port 8081`: the endpoint of RocketMQ 5's gRPC clients,
+until SIGTERM or SIGINT.
+"""
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from grpc_endpoint.certificate import Certificate, CertificateFiles, self_signed
+from grpc_endpoint.endpoint import Endpoint
+from grpc_endpoint.forwarder import Forwarder
+from grpc_endpoint.server import GrpcServer
+from remoting.acl import AclError
+from remoting.client.aio import client_from
+from remoting.client.tls import ClientTls
+from remoting.loop import run
+from remoting.tls import TlsMode
+from sockets.listening import bound
+from sockets.tls import TlsFilesError
+from telemetry.log_lines import FORMATS, LEVELS, Whereabouts, log_to_stderr
+
+INNER: str = "127.0.0.1:0"
+
+logger = logging.getLogger("grpc_endpoint")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    namesrv: str
+    host: str
+    port: int
+    tls_mode: TlsMode
+    files: CertificateFiles | None
+    broker_tls: ClientTls | None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; return the exit status: 0 after a signal, 1 when it could not start."""
+    os.umask(0o077)
+    parsed = _parse(arguments)
+    log_to_stderr(parsed.log_format, parsed.log_level, Whereabouts("grpc"))
+    files = None
+    if parsed.tls_cert is not None:
+        files = CertificateFiles(parsed.tls_cert, parsed.tls_key, parsed.tls_ca)
+    broker_tls = None if parsed.broker_tls_ca is None else ClientTls(parsed.broker_tls_ca)
+    options = Options(parsed.namesrv, parsed.host, parsed.port, parsed.tls_mode, files, broker_tls)
+    return run(_serve(options))
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m grpc_endpoint", description="LedgerMQ's endpoint for RocketMQ 5's gRPC clients"
+    )
+    add = parser.add_argument
+    add("--namesrv", default="127.0.0.1:9876", help="name servers, separated by ; (default %(default)s)")
+    add("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
+    add("--port", type=int, default=8081, help="port to listen on (default %(default)s)")
+    add(
+        "--tls-mode",
+        choices=get_args(TlsMode),
+        default="permissive",
+        help="permissive: TLS and plain text; enforcing: TLS only; disabled: plain text (%(default)s)",
+    )
+    add("--tls-cert", type=Path, metavar="FILE", help="certificate chain (PEM); without it one signs itself")
+    add("--tls-key", type=Path, metavar="FILE", help="its private key, unless it is in the same file")
+    add("--tls-ca", type=Path, metavar="FILE", help="clients need a certificate of these authorities (PEM)")
+    add("--broker-tls-ca", type=Path, metavar="FILE", help="speak TLS to brokers; their authorities (PEM)")
+    add("--log-format", choices=FORMATS, default="text", help="text, or a JSON object a line")
+    add("--log-level", choices=LEVELS, default="INFO", help="default %(default)s")
+    options = parser.parse_args(arguments)
+    if options.tls_cert is None and (options.tls_key is not None or options.tls_ca is not None):
+        parser.error("--tls-key and --tls-ca need --tls-cert")
+    if options.tls_ca is not None and options.tls_mode != "enforcing":
+        parser.error("--tls-ca needs --tls-mode enforcing: plain text shows no certificate")
+    return options
+
+
+async def _serve(options: Options) -> int:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        client = client_from(os.environ, options.broker_tls)
+    except (AclError, TlsFilesError) as error:
+        logger.error("the endpoint cannot start: %s", error)
+        return 1
+    endpoint = Endpoint(client, options.namesrv)
+    try:
+        stop = await _listen(options, endpoint)
+    except (OSError, TlsFilesError) as error:
+        logger.error("the endpoint cannot start: %s", error)
+        await client.close()
+        return 1
+    endpoint.start()
+    logger.info("gRPC on %s:%d, TLS %s", options.host, options.port, options.tls_mode)
+    gc.collect()
+    gc.freeze()
+    await stopped.wait()
+    await stop()
+    await endpoint.stop()
+    await client.close()
+    logger.info("stopped")
+    return 0
+
+
+async def _listen(options: Options, endpoint: Endpoint) -> Callable[[], Awaitable[None]]:
+    """Serve as the options say; returns what ends it. Raises OSError, TlsFilesError."""
+    address = f"[{options.host}]:{options.port}" if ":" in options.host else f"{options.host}:{options.port}"
+    bound(options.host, options.port).close()  # says by which process the port is used
+    certificate: Certificate | CertificateFiles | None = None
+    if options.tls_mode != "disabled":
+        certificate = options.files or self_signed()
+    if options.tls_mode != "permissive":
+        server = GrpcServer(endpoint)
+        server.listen(address, certificate)
+        await server.start()
+        return server.stop
+    forwarder: Forwarder | None = None
+    server = GrpcServer(endpoint, lambda inner: forwarder.host_of(inner) if forwarder else inner)
+    forwarder = Forwarder(server.listen(INNER), server.listen(INNER, certificate))
+    await server.start()
+    await forwarder.listen(options.host, options.port)
+    made = forwarder
+
+    async def stop() -> None:
+        made.stop_listening()
+        await server.stop()
+        await made.stop()
+
+    return stop
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,245 @@
+"""Requests to the brokers: each goes to the leader of the broker that it names, and again to the next leader
+when that one has failed, until its time is over. What the endpoint has to know of topics, groups and nodes is
+read from them and kept for some seconds.
+"""
+
+import asyncio
+import logging
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from grpc_endpoint.messaging_pb2 import Code
+from grpc_endpoint.status import StatusError, refused
+from remoting.client.aio import RemotingClient, RouteTable
+from remoting.client.routes import (
+    Backoff,
+    Leaders,
+    NameServers,
+    Retry,
+    RouteCache,
+    leaders_of,
+    name_server_addresses,
+    retry_of,
+)
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import (
+    ClientError,
+    ConnectFailedError,
+    PendingRequestsFullError,
+    RemotingError,
+)
+from remoting.fastjson import FastjsonError, loads
+from remoting.route import ClusterInfo, RouteError, TopicRoute, parse_cluster_info
+
+VALID_S: Final = 20.0
+"""So long routes and configurations are used (topicRouteServiceCacheRefreshSeconds and others)."""
+TRY_S: Final = 3.0
+"""One try of a request that the broker does not hold."""
+UNCERTAIN_TRIES: Final = 3
+"""Tries of a request that is refused for a reason that a new leader may have for a moment."""
+_PAUSE_MIN_S: Final = 0.02
+_PAUSE_MAX_S: Final = 0.3
+_SUCCESS: Final = frozenset({ResponseCode.SUCCESS})
+_SETTINGS: Final = {
+    RequestCode.GET_TOPIC_CONFIG: "topic",
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: "group",
+}
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A broker's answer. `is_repeated`: an earlier try may have been carried out, its answer got lost."""
+
+    command: RemotingCommand
+    is_repeated: bool
+
+
+class Brokers:
+    """Made and used on one running loop. `namesrv`: `host:port`, several of them separated by `;`."""
+
+    def __init__(self, client: RemotingClient, namesrv: str) -> None:
+        self.client = client
+        self._loop = asyncio.get_running_loop()
+        self._routes = RouteTable(client, namesrv)
+        self._name_servers = NameServers(name_server_addresses(namesrv))
+        self._known: RouteCache[TopicRoute] = RouteCache(VALID_S)
+        self._configs: RouteCache[Mapping[str, Any] | None] = RouteCache(VALID_S)
+        self._cluster: tuple[ClusterInfo, float] | None = None
+        self._leaders = Leaders()
+
+    async def route(self, topic: str, *, is_fresh: bool = False) -> TopicRoute:
+        """Where the topic's queues are. Raises StatusError."""
+        known = None if is_fresh else self._known.get(topic, self._loop.time())
+        if known is not None:
+            return known
+        try:
+            found = await self._routes.request(topic)
+        except ClientError as error:
+            outdated = self._known.outdated(topic)
+            if outdated is None:
+                raise StatusError(Code.PROXY_TIMEOUT, str(error)) from error
+            return outdated
+        if found is None or not found.queue_datas:
+            self._known.invalidate(topic)
+            raise StatusError(Code.TOPIC_NOT_FOUND, f"no route of the topic {topic}: it does not exist")
+        self._known.put(topic, found, self._loop.time())
+        self._leaders.learn(leaders_of(found.broker_datas))
+        return found
+
+    async def ask(
+        self,
+        broker_name: str,
+        request: RemotingCommand,
+        end_s: float,
+        *,
+        topic: str | None = None,
+        accepted: Container[int] = _SUCCESS,
+        try_s: float = TRY_S,
+    ) -> Answer:
+        """The answer of the broker's leader, with one of the accepted codes.
+
+        topic: whose route names the leader; None: the cluster's list of brokers does.
+        try_s: for one try; more than a broker may hold the request.
+
+        Raises StatusError: the broker has refused for good, or no leader has answered before `end_s`.
+        """
+        now_s = self._loop.time()
+        backoff = Backoff(end_s - now_s, now_s, _PAUSE_MIN_S, _PAUSE_MAX_S)
+        is_repeated = False
+        while True:
+            try:
+                answer = await self._try(broker_name, request, min(try_s, end_s - self._loop.time()), topic)
+            except RemotingError as error:
+                is_repeated = is_repeated or _may_be_done(error)
+                problem = StatusError(Code.PROXY_TIMEOUT, str(error))
+                self._failed(broker_name, topic)
+            else:
+                if answer.code in accepted:
+                    return Answer(answer, is_repeated)
+                problem = refused(answer.code, answer.remark)
+                if not self._may_try_again(broker_name, topic, answer, backoff.tries, is_repeated):
+                    raise problem
+            pause_s = backoff.failed(problem.message, self._loop.time())
+            if pause_s is None:
+                raise problem
+            await asyncio.sleep(pause_s)
+
+    def _may_try_again(
+        self, broker_name: str, topic: str | None, answer: RemotingCommand, tries: int, is_repeated: bool
+    ) -> bool:
+        retry = retry_of(answer)
+        if retry is Retry.NEW_LEADER:
+            self._failed(broker_name, topic)
+            return True
+        return retry is Retry.UNCERTAIN and (is_repeated or tries > 0) and tries < UNCERTAIN_TRIES
+
+    async def _try(
+        self, broker_name: str, request: RemotingCommand, limit_s: float, topic: str | None
+    ) -> RemotingCommand:
+        """Raises RemotingError, StatusError."""
+        address = self._leaders.get(broker_name)
+        if address is None:
+            await self._find_leader(broker_name, topic)
+            address = self._leaders.get(broker_name) or self._leaders.former(broker_name)
+        if address is None:
+            raise NoLeaderError(f"{broker_name} has no leader now")
+        return await self.client.invoke(address, request, max(0.0, limit_s))
+
+    async def _find_leader(self, broker_name: str, topic: str | None) -> None:
+        """Raises StatusError: there is no such broker."""
+        if topic is not None:
+            await self.route(topic, is_fresh=True)
+            return
+        info = await self.cluster(is_fresh=True)
+        if broker_name not in info.brokers:
+            raise StatusError(Code.BAD_REQUEST, f"no broker is called {broker_name[:80]}")
+
+    def _failed(self, broker_name: str, topic: str | None) -> None:
+        self._leaders.failed(broker_name)
+        if topic is not None:
+            self._known.invalidate(topic)
+
+    async def cluster(self, *, is_fresh: bool = False) -> ClusterInfo:
+        """All brokers and their nodes. Raises StatusError."""
+        now_s = self._loop.time()
+        if self._cluster is not None and now_s - self._cluster[1] < VALID_S and not is_fresh:
+            return self._cluster[0]
+        problem = "no name server is named"
+        for address in self._name_servers.to_ask(now_s):
+            try:
+                answer = await self.client.invoke(
+                    address, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO), TRY_S
+                )
+                info = parse_cluster_info(answer.body)
+            except (RemotingError, RouteError) as error:
+                problem = str(error)
+                self._name_servers.failed(address, now_s)
+                continue
+            self._name_servers.answered(address)
+            self._cluster = info, self._loop.time()
+            self._leaders.learn(leaders_of(info.brokers.values()))
+            return info
+        raise StatusError(Code.PROXY_TIMEOUT, f"the name server gives no answer ({problem})")
+
+    def name_at(self, address: str) -> str | None:
+        """The broker that has a node at this address, as far as it is known."""
+        brokers = {} if self._cluster is None else self._cluster[0].brokers
+        for name, broker in brokers.items():
+            if address in broker.broker_addrs.values():
+                return name
+        return None
+
+    async def topic_config(self, topic: str) -> Mapping[str, Any] | None:
+        """RocketMQ's TopicConfig; None when the broker does not know the topic. Raises StatusError."""
+        route = await self.route(topic)
+        name = route.queue_datas[0].broker_name
+        return await self._config(RequestCode.GET_TOPIC_CONFIG, topic, name, topic)
+
+    async def group_config(self, group: str) -> Mapping[str, Any] | None:
+        """RocketMQ's SubscriptionGroupConfig; None while there is no such group. Raises StatusError."""
+        info = await self.cluster()
+        if not info.brokers:
+            raise StatusError(Code.HA_NOT_AVAILABLE, "no broker has registered yet")
+        name = min(info.brokers)
+        return await self._config(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group, name, None)
+
+    async def _config(
+        self, code: RequestCode, name: str, broker_name: str, topic: str | None
+    ) -> Mapping[str, Any] | None:
+        key = f"{code} {name}"
+        now_s = self._loop.time()
+        known = self._configs.get(key, now_s)
+        if known is not None:
+            return known
+        request = RemotingCommand(code, ext_fields={_SETTINGS[code]: name})
+        try:
+            answer = await self.ask(broker_name, request, now_s + TRY_S, topic=topic)
+            config = loads(answer.command.body)
+        except StatusError as error:
+            if error.code in (Code.TOPIC_NOT_FOUND, Code.CONSUMER_GROUP_NOT_FOUND):
+                return None
+            outdated = self._configs.outdated(key)
+            if outdated is None:
+                raise
+            return outdated
+        except FastjsonError as error:
+            raise StatusError(Code.INTERNAL_SERVER_ERROR, f"{name}: {error}") from error
+        self._configs.put(key, config, self._loop.time())
+        return config if isinstance(config, dict) else None
+
+    def forget_group(self, group: str) -> None:
+        """Read the group's configuration again at its next use."""
+        self._configs.invalidate(f"{RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG} {group}")
+
+
+class NoLeaderError(RemotingError):
+    """Nothing was sent: no name server names a leader."""
+
+
+def _may_be_done(error: RemotingError) -> bool:
+    """Whether the broker may have carried out a request that ended so."""
+    return not isinstance(error, NoLeaderError | ConnectFailedError | PendingRequestsFullError)

@@ -1,0 +1,57 @@
+"""What the features know of a call besides its message: who calls, and how long the caller waits."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from grpc_endpoint.messaging_pb2 import Code
+from grpc_endpoint.status import StatusError
+
+CLIENT_ID: Final = "x-mq-client-id"
+LANGUAGE: Final = "x-mq-language"
+CLIENT_VERSION: Final = "x-mq-client-version"
+CLIENT_ID_CHARS_MAX: Final = 512
+DEFAULT_S: Final = 10.0
+"""For a call without a deadline."""
+RESERVE_S: Final = 0.1
+"""So much earlier than its deadline a call is answered, or the answer would come too late."""
+LANGUAGES: Final[Mapping[str, str]] = {
+    **{name: name for name in ("JAVA", "CPP", "PYTHON", "RUBY", "PHP", "RUST", "NODE_JS")},
+    "GOLANG": "GO",
+    "DOT_NET": "DOTNET",
+    "CSHARP": "DOTNET",
+}
+"""Names of the Remoting protocol for those of gRPC's clients; OTHER for what is not here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`deadline_s` by the event loop's clock. `host`: where the client is, `host:port`."""
+
+    client_id: str
+    language: str
+    version: str
+    host: str
+    deadline_s: float
+    metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def remaining_s(self) -> float:
+        return self.deadline_s - asyncio.get_running_loop().time()
+
+    def limit_s(self, most_s: float) -> float:
+        """The end, by the loop's clock, of what may take `most_s` and must be over before the deadline."""
+        return min(asyncio.get_running_loop().time() + most_s, self.deadline_s - RESERVE_S)
+
+
+def call_of(metadata: Mapping[str, str], host: str, remaining_s: float | None) -> Call:
+    """Raises StatusError."""
+    client_id = metadata.get(CLIENT_ID, "")
+    if not client_id.strip():
+        raise StatusError(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
+    if len(client_id) > CLIENT_ID_CHARS_MAX:
+        raise StatusError(Code.BAD_REQUEST, f"the client id is longer than {CLIENT_ID_CHARS_MAX}")
+    deadline_s = asyncio.get_running_loop().time() + (DEFAULT_S if remaining_s is None else remaining_s)
+    language = LANGUAGES.get(metadata.get(LANGUAGE, "").upper(), "OTHER")
+    return Call(client_id, language, metadata.get(CLIENT_VERSION, ""), host, deadline_s, metadata)

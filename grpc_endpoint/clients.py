@@ -1,0 +1,316 @@
+"""The connected clients: their settings, their streams of commands, and their heartbeats to the brokers
+(GrpcClientSettingsManager, GrpcChannelManager, ClientActivity's registrations).
+
+Each client is registered at every node of every broker under its own id, as a producer of the topics that it
+publishes to or as a consumer that pops. So operators see gRPC clients where they see all others, and a broker
+that asks a producer about its transaction asks here.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from grpc_endpoint.brokers import Brokers
+from grpc_endpoint.call import Call
+from grpc_endpoint.messaging_pb2 import (
+    ClientType,
+    Code,
+    CustomizedBackoff,
+    ExponentialBackoff,
+    FilterType,
+    RetryPolicy,
+    Settings,
+    SubscriptionEntry,
+    TelemetryCommand,
+)
+from grpc_endpoint.status import StatusError
+from grpc_endpoint.validation import BODY_BYTES_MAX
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+from remoting.headers.consume import UnregisterClientRequestHeader
+
+BEAT_S: Final = 20.0
+SILENT_S: Final = 120.0
+"""A client that has sent no heartbeat for this long has gone (channelExpiredTimeout)."""
+CLIENTS_MAX: Final = 50_000
+BEAT_LIMIT_S: Final = 3.0
+COMMANDS_MAX: Final = 1_000
+"""Commands that wait for a client to read them; beyond it further ones are dropped."""
+RECEIVE_BATCH: Final = 32
+LONG_POLLING_S: Final = 20
+REQUEST_TIMEOUT_S: Final = 3.0
+PRODUCER_ATTEMPTS: Final = 3
+PRODUCER_BACKOFF: Final = ExponentialBackoff(multiplier=2.0)
+PRODUCER_BACKOFF.initial.FromMilliseconds(10)
+PRODUCER_BACKOFF.max.FromMilliseconds(1_000)
+RETRY_MAX: Final = 16
+RETRY_STEPS_S: Final = (1, 5, 10, 30, *range(60, 601, 60), 1_200, 1_800, 3_600, 7_200)
+"""When a message is tried again in a group that has no policy of its own (CustomizedRetryPolicy)."""
+_CONSUMERS: Final = frozenset(
+    {ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER, ClientType.PULL_CONSUMER}
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a group consumes. `pauses_ms`: before the second, third … try; the last stands for all after it."""
+
+    in_order: bool = False
+    attempts_max: int = RETRY_MAX + 1
+    pauses_ms: tuple[int, ...] = tuple(seconds * 1_000 for seconds in RETRY_STEPS_S)
+
+    def pause_ms(self, attempts: int) -> int:
+        """`attempts`: how often the message was tried."""
+        return self.pauses_ms[min(max(attempts, 0), len(self.pauses_ms) - 1)]
+
+
+def policy_of(config: Mapping[str, Any] | None) -> Policy:
+    """Of a SubscriptionGroupConfig; of none, RocketMQ's defaults."""
+    if config is None:
+        return Policy()
+    retries = config.get("retryMaxTimes", RETRY_MAX)
+    return Policy(config.get("consumeMessageOrderly") is True, int(retries) + 1)
+
+
+class CommandStream:
+    """What the endpoint sends a client on its Telemetry stream, in order."""
+
+    def __init__(self) -> None:
+        self._commands: asyncio.Queue[TelemetryCommand | None] = asyncio.Queue()
+
+    def send(self, command: TelemetryCommand) -> bool:
+        """Whether there was room."""
+        if self._commands.qsize() >= COMMANDS_MAX:
+            return False
+        self._commands.put_nowait(command)
+        return True
+
+    def end(self) -> None:
+        self._commands.put_nowait(None)
+
+    async def next(self) -> TelemetryCommand | None:
+        """The next command; None at the end."""
+        return await self._commands.get()
+
+
+@dataclass(slots=True)
+class Client:
+    """One client as its last settings showed it."""
+
+    client_id: str
+    language: str
+    host: str
+    settings: Settings
+    last_beat_s: float
+    stream: CommandStream | None = None
+    settings_ms: int = 0
+    """When the settings came."""
+    groups: set[str] = field(default_factory=set)
+    """Consumer groups, of the settings and of heartbeats."""
+
+    @property
+    def is_consumer(self) -> bool:
+        return self.settings.client_type in _CONSUMERS
+
+    @property
+    def producer_groups(self) -> list[str]:
+        """RocketMQ's proxy registers a producer under the name of each topic."""
+        if self.is_consumer:
+            return []
+        return sorted({topic.name for topic in self.settings.publishing.topics})
+
+
+class Clients:
+    """`on_gone` is called with the id of a client that has left or was silent for too long."""
+
+    def __init__(self, brokers: Brokers, on_gone: Callable[[str], None]) -> None:
+        self._brokers = brokers
+        self._on_gone = on_gone
+        self._loop = asyncio.get_running_loop()
+        self._clients: dict[str, Client] = {}
+        self._producers: dict[str, dict[str, None]] = {}
+        """The ids of the clients of each producer group."""
+        self._turn = 0
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def get(self, client_id: str) -> Client | None:
+        return self._clients.get(client_id)
+
+    def all(self) -> Iterator[Client]:
+        yield from self._clients.values()
+
+    def request_timeout_s(self, client_id: str) -> float:
+        client = self._clients.get(client_id)
+        if client is None or not client.settings.HasField("request_timeout"):
+            return REQUEST_TIMEOUT_S
+        return client.settings.request_timeout.ToMilliseconds() / 1000
+
+    async def policy(self, group: str) -> Policy:
+        """How the group consumes. Raises StatusError."""
+        return policy_of(await self._brokers.group_config(group))
+
+    async def pause_ms(self, group: str, attempts: int) -> int:
+        """Raises StatusError."""
+        return policy_of(await self._brokers.group_config(group)).pause_ms(attempts)
+
+    async def put(self, call: Call, settings: Settings, stream: CommandStream) -> Settings:
+        """The client's settings, and with the endpoint's part what it is to use. Raises StatusError."""
+        client = self._clients.get(call.client_id)
+        if client is None:
+            if len(self._clients) >= CLIENTS_MAX:
+                raise StatusError(Code.TOO_MANY_REQUESTS, f"{CLIENTS_MAX} clients are connected")
+            client = Client(call.client_id, call.language, call.host, settings, self._loop.time(), stream)
+            self._clients[call.client_id] = client
+        self._unlink(client)
+        client.settings, client.stream, client.host = settings, stream, call.host
+        client.settings_ms = time.time_ns() // 1_000_000
+        client.last_beat_s = self._loop.time()
+        group = settings.subscription.group.name
+        if client.is_consumer and group:
+            client.groups.add(group)
+        for name in client.producer_groups:
+            self._producers.setdefault(name, {})[client.client_id] = None
+        await self.beat(client)
+        return await self.merged(settings)
+
+    def _unlink(self, client: Client) -> None:
+        for name in client.producer_groups:
+            members = self._producers.get(name, {})
+            members.pop(client.client_id, None)
+            if not members:
+                self._producers.pop(name, None)
+
+    async def merged(self, settings: Settings) -> Settings:
+        """The settings with what the server decides. Raises StatusError."""
+        made = Settings()
+        made.CopyFrom(settings)
+        made.metric.on = False
+        made.metric.ClearField("endpoints")
+        if made.HasField("publishing"):
+            made.publishing.validate_message_type = True
+            made.publishing.max_body_size = BODY_BYTES_MAX
+            policy = RetryPolicy(max_attempts=PRODUCER_ATTEMPTS, exponential_backoff=PRODUCER_BACKOFF)
+            made.backoff_policy.CopyFrom(policy)
+            return made
+        found = policy_of(await self._brokers.group_config(made.subscription.group.name))
+        made.subscription.fifo = found.in_order
+        made.subscription.receive_batch_size = RECEIVE_BATCH
+        made.subscription.long_polling_timeout.FromSeconds(LONG_POLLING_S)
+        made.backoff_policy.CopyFrom(RetryPolicy(max_attempts=found.attempts_max))
+        made.backoff_policy.customized_backoff.CopyFrom(CustomizedBackoff())
+        for pause_ms in found.pauses_ms:
+            made.backoff_policy.customized_backoff.next.add().FromMilliseconds(pause_ms)
+        return made
+
+    def stream_ended(self, client_id: str, stream: CommandStream) -> None:
+        """The client may open another; until its heartbeats stop it is not gone."""
+        client = self._clients.get(client_id)
+        if client is not None and client.stream is stream:
+            client.stream = None
+
+    async def heard(self, client: Client, group: str | None) -> None:
+        """The client has sent a heartbeat."""
+        client.last_beat_s = self._loop.time()
+        if group is not None and client.is_consumer and group not in client.groups:
+            client.groups.add(group)
+            await self.beat(client)
+
+    async def remove(self, client_id: str) -> Client | None:
+        """The client has gone; None when it was not known."""
+        client = self._clients.pop(client_id, None)
+        if client is None:
+            return None
+        self._unlink(client)
+        if client.stream is not None:
+            client.stream.end()
+        self._on_gone(client_id)
+        leaving = [("", group) for group in client.groups] + [(name, "") for name in client.producer_groups]
+        for producer_group, consumer_group in leaving:
+            header = UnregisterClientRequestHeader(client_id, producer_group, consumer_group)
+            await self._send_to_all(
+                RemotingCommand(RequestCode.UNREGISTER_CLIENT, ext_fields=header.ext_fields())
+            )
+        return client
+
+    def producer(self, group: str) -> Client | None:
+        """One of the group's connected producers after the other."""
+        ids = self._producers.get(group, {})
+        usable = [client for each in ids if (client := self._clients.get(each)) and client.stream]
+        if not usable:
+            return None
+        self._turn += 1
+        return usable[self._turn % len(usable)]
+
+    async def run(self) -> None:
+        """Send the clients' heartbeats on, and remove those that have gone, until cancelled."""
+        while True:
+            await asyncio.sleep(BEAT_S)
+            now_s = self._loop.time()
+            for client in tuple(self._clients.values()):
+                if now_s - client.last_beat_s > SILENT_S:
+                    await self.remove(client.client_id)
+                else:
+                    await self.beat(client)
+
+    async def beat(self, client: Client) -> None:
+        """Register the client at every node."""
+        body = orjson.dumps(
+            {
+                "clientID": client.client_id,
+                "producerDataSet": [{"groupName": name} for name in client.producer_groups],
+                "consumerDataSet": [_consumer(client, group) for group in sorted(client.groups)],
+            }
+        )
+        await self._send_to_all(RemotingCommand(RequestCode.HEART_BEAT, body=body, language=client.language))
+
+    async def _send_to_all(self, command: RemotingCommand) -> None:
+        try:
+            info = await self._brokers.cluster()
+        except StatusError as error:
+            logger.warning("clients cannot be registered: %s", error)
+            return
+        addresses = {each for broker in info.brokers.values() for each in broker.broker_addrs.values()}
+        await asyncio.gather(*(self._send(address, command) for address in sorted(addresses)))
+
+    async def _send(self, address: str, command: RemotingCommand) -> None:
+        own = RemotingCommand(
+            command.code, ext_fields=dict(command.ext_fields), body=command.body, language=command.language
+        )
+        try:
+            answer = await self._brokers.client.invoke(address, own, BEAT_LIMIT_S)
+        except RemotingError as error:
+            logger.debug("%s does not answer: %s", address, error)
+            return
+        if answer.code != 0:
+            logger.warning("%s refuses a heartbeat: %s", address, answer.remark)
+
+
+def _consumer(client: Client, group: str) -> dict[str, Any]:
+    entries = client.settings.subscription.subscriptions
+    return {
+        "groupName": group,
+        "consumeType": "CONSUME_POP",
+        "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+        "subscriptionDataSet": [_subscription(entry, client.settings_ms) for entry in entries],
+        "unitMode": False,
+    }
+
+
+def _subscription(entry: SubscriptionEntry, version_ms: int) -> dict[str, Any]:
+    return {
+        "topic": entry.topic.name,
+        "subString": entry.expression.expression or "*",
+        "expressionType": "SQL92" if entry.expression.type == FilterType.SQL else "TAG",
+        "subVersion": version_ms,
+    }

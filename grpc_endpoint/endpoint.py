@@ -1,0 +1,161 @@
+"""Puts the features together: what serves each method of the service, and what runs beside them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from grpc_endpoint import messaging_pb2
+from grpc_endpoint.brokers import Brokers
+from grpc_endpoint.call import Call
+from grpc_endpoint.clients import Clients
+from grpc_endpoint.handles import ReceiptHandle
+from grpc_endpoint.messaging_pb2 import (
+    Code,
+    SyncLiteSubscriptionRequest,
+    SyncLiteSubscriptionResponse,
+)
+from grpc_endpoint.offsets import Offsets
+from grpc_endpoint.receiving import NACK_MS, Receiving
+from grpc_endpoint.renewal import Renewals
+from grpc_endpoint.routes import Routes
+from grpc_endpoint.sending import Sending
+from grpc_endpoint.status import StatusError, status_of
+from grpc_endpoint.telemetry import Telemetry
+from grpc_endpoint.transactions import Transactions
+from remoting.client.aio import RemotingClient
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.connection import Connection
+from remoting.router import HandlerResult
+
+SERVICE: Final = "apache.rocketmq.v2.MessagingService"
+_ASKED_OF_CLIENTS: Final = frozenset(
+    {RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY}
+)
+
+logger = logging.getLogger(__name__)
+Unary = Callable[[Call, Any], Awaitable[Any]]
+Stream = Callable[[Call, Any], AsyncIterator[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One method of the service. A `Unary` answers once, a `Stream` any number of times."""
+
+    name: str
+    request: type[Message]
+    response: type[Message]
+    unary: Unary | None = None
+    stream: Stream | None = None
+    reads_stream: bool = False
+
+    def refusal(self, error: BaseException) -> Message:
+        """The answer of a call that failed."""
+        return self.response(status=status_of(error))
+
+
+class Endpoint:
+    """All features over one client of the brokers. Made and used on one running loop."""
+
+    def __init__(self, client: RemotingClient, namesrv: str) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.brokers = Brokers(client, namesrv)
+        self.clients = Clients(self.brokers, self._client_gone)
+        self.renewals = Renewals(self._change, self.clients.pause_ms)
+        self._routes = Routes(self.brokers)
+        self._receiving = Receiving(self.brokers, self.clients, self.renewals, self.spawn)
+        self._telemetry = Telemetry(self.clients, self.brokers.name_at)
+        self._sending = Sending(self.brokers, self._routes)
+        self._transactions = Transactions(self.brokers)
+        self._offsets = Offsets(self.brokers)
+        client.on_request(self._on_request)
+
+    def methods(self) -> Mapping[str, Method]:
+        """Every method by its name."""
+        unary: dict[str, Unary] = {
+            "QueryRoute": self._routes.query_route,
+            "QueryAssignment": self._routes.query_assignment,
+            "SendMessage": self._sending.send_message,
+            "RecallMessage": self._sending.recall_message,
+            "AckMessage": self._receiving.ack_message,
+            "ChangeInvisibleDuration": self._receiving.change_invisible_duration,
+            "ForwardMessageToDeadLetterQueue": self._receiving.forward_message_to_dead_letter_queue,
+            "EndTransaction": self._transactions.end_transaction,
+            "QueryOffset": self._offsets.query_offset,
+            "UpdateOffset": self._offsets.update_offset,
+            "GetOffset": self._offsets.get_offset,
+            "Heartbeat": self._telemetry.heartbeat,
+            "NotifyClientTermination": self._telemetry.notify_client_termination,
+            "SyncLiteSubscription": _sync_lite_subscription,
+        }
+        streams: dict[str, Stream] = {
+            "ReceiveMessage": self._receiving.receive_message,
+            "PullMessage": self._offsets.pull_message,
+            "Telemetry": self._telemetry.telemetry,
+        }
+        service = messaging_pb2.DESCRIPTOR.services_by_name["MessagingService"]
+        return {
+            each.name: Method(
+                each.name,
+                getattr(messaging_pb2, each.input_type.name),
+                getattr(messaging_pb2, each.output_type.name),
+                unary.get(each.name),
+                streams.get(each.name),
+                reads_stream=each.name == "Telemetry",
+            )
+            for each in service.methods
+        }
+
+    def start(self) -> None:
+        """Begin what runs beside the calls."""
+        self.spawn(self.clients.run())
+        self.spawn(self.renewals.run())
+
+    async def stop(self) -> None:
+        """End it. Messages that were renewed are handed out again after their invisible time."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it beside the calls; a failure is logged."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a background task failed", exc_info=error)
+
+    async def _change(
+        self, group: str, topic: str, handle: ReceiptHandle, invisible_ms: int
+    ) -> ReceiptHandle:
+        return await self._receiving.change(group, topic, handle, invisible_ms)
+
+    def _client_gone(self, client_id: str) -> None:
+        for group, topic, handle in self.renewals.drop_client(client_id):
+            self.spawn(self._free(group, topic, handle))
+
+    async def _free(self, group: str, topic: str, handle: ReceiptHandle) -> None:
+        try:
+            await self._change(group, topic, handle, NACK_MS)
+        except StatusError as error:
+            logger.info("a message of a client that has gone stays invisible for its time: %s", error)
+
+    def _on_request(self, request: RemotingCommand, connection: Connection) -> HandlerResult:
+        """A broker's request."""
+        if request.code in _ASKED_OF_CLIENTS:
+            return self._telemetry.ask_client(request, connection)
+        return self._telemetry.handle(request, connection)
+
+
+async def _sync_lite_subscription(
+    call: Call, request: SyncLiteSubscriptionRequest
+) -> SyncLiteSubscriptionResponse:
+    raise StatusError(Code.NOT_IMPLEMENTED, "lite topics are not supported")

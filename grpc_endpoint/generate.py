@@ -1,0 +1,51 @@
+"""Makes the message classes of messaging.proto: messaging_pb2.py, and messaging_pb2.pyi with their types.
+
+`python -m grpc_endpoint.generate` writes them beside it, as an editable installation does; a wheel gets them
+from its build. They are not in version control: what the compiler writes fits its own version of the library
+protobuf and newer ones. Runs before anything is installed, so it imports the standard library only, and
+starts the compiler (grpcio-tools).
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+PACKAGE: Final = Path(__file__).resolve().parent
+SOURCE: Final = PACKAGE / "messaging.proto"
+MADE: Final = ("messaging_pb2.py", "messaging_pb2.pyi")
+LIMIT_S: Final = 60.0
+
+
+class CannotGenerateError(Exception):
+    """The compiler is not installed or refused the file; the text has its words."""
+
+
+def generate(target: Path) -> list[Path]:
+    """Write the modules into `target`, each as a whole; return the files. Raises CannotGenerateError."""
+    with tempfile.TemporaryDirectory(dir=target) as folder:
+        command = [
+            *(sys.executable, "-m", "grpc_tools.protoc", f"-I{PACKAGE.parent}"),
+            *(f"--python_out={folder}", f"--pyi_out={folder}"),
+            str(SOURCE.relative_to(PACKAGE.parent)),
+        ]
+        try:
+            done = subprocess.run(
+                command, cwd=PACKAGE.parent, capture_output=True, text=True, timeout=LIMIT_S, check=False
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise CannotGenerateError(str(error)) from error
+        if done.returncode != 0:
+            raise CannotGenerateError(done.stderr.strip() or f"exit code {done.returncode}")
+        made = [target / name for name in MADE]
+        for path in made:
+            (Path(folder) / PACKAGE.name / path.name).replace(path)
+    return made
+
+
+if __name__ == "__main__":
+    try:
+        generate(PACKAGE)
+    except CannotGenerateError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,283 @@
+"""SendMessage and RecallMessage (SendMessageActivity, ProducerProcessor, RecallMessageActivity)."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from broker.timer.recalls import HandleError, decode_handle
+from commitlog.record import MessageIllegalError, format_properties, tags_code
+from grpc_endpoint.brokers import Brokers
+from grpc_endpoint.call import Call
+from grpc_endpoint.handles import TransactionId
+from grpc_endpoint.messaging_pb2 import (
+    Code,
+    Encoding,
+    Message,
+    MessageType,
+    RecallMessageRequest,
+    RecallMessageResponse,
+    SendMessageRequest,
+    SendMessageResponse,
+    SendResultEntry,
+    Status,
+)
+from grpc_endpoint.properties import (
+    BORN_HOST,
+    BORN_MS,
+    DELIVER_MS,
+    IMMUNITY_S,
+    KEY_SEPARATOR,
+    KEYS,
+    PRIORITY,
+    PRODUCER_GROUP,
+    SHARDING_KEY,
+    TAGS,
+    TRACE_CONTEXT,
+    TRANSACTION,
+    UNIQUE_KEY,
+    type_of,
+)
+from grpc_endpoint.routes import Routes
+from grpc_endpoint.status import StatusError, combined, ok, refused
+from grpc_endpoint.validation import (
+    check_body,
+    check_delivery,
+    check_key,
+    check_message_group,
+    check_properties,
+    check_recovery,
+    check_tag,
+    topic_of,
+)
+from remoting.client.routes import Queue, publish_queues
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.headers.send import RecallMessageRequestHeader, SendMessageRequestHeader
+from remoting.message_body import COMPRESSED
+from remoting.record import TRANSACTION_PREPARED
+from remoting.route import DEFAULT_TOPIC
+
+SEND_S: Final = 10.0
+"""The most that a send may take; a client waits 3 s unless it is configured otherwise."""
+BATCH_MAX: Final = 1_024
+PROPERTIES_BYTES_MAX: Final = 2**15 - 1
+"""Of a record, the system's properties among them."""
+STORED: Final[Mapping[int, Code]] = {
+    ResponseCode.SUCCESS: Code.OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: Code.MASTER_PERSISTENCE_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: Code.SLAVE_PERSISTENCE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: Code.HA_NOT_AVAILABLE,
+}
+_POSITION_DIGITS: Final = 16
+"""Of an offsetMsgId, at its end."""
+_LONG_MASK: Final = 2**64 - 1
+
+
+class Sending:
+    def __init__(self, brokers: Brokers, routes: Routes) -> None:
+        self._brokers = brokers
+        self._routes = routes
+        self._turn = 0
+
+    async def send_message(self, call: Call, request: SendMessageRequest) -> SendMessageResponse:
+        messages = request.messages
+        if not 0 < len(messages) <= BATCH_MAX:
+            problem = f"more than {BATCH_MAX} messages" if messages else "no message to send"
+            raise StatusError(Code.MESSAGE_CORRUPTED, problem)
+        topic = topic_of(messages[0].topic)
+        if any(each.topic != messages[0].topic for each in messages):
+            raise StatusError(Code.MESSAGE_CORRUPTED, "topic in message is not same")
+        properties = [properties_of(each, topic, call.host, _now_ms()) for each in messages]
+        await self._check_type(topic, properties)
+        queue = await self._queue(topic, messages)
+        command = _command(topic, queue.queue_id, messages, properties)
+        answer = await self._brokers.ask(
+            queue.broker_name, command, call.limit_s(SEND_S), topic=topic, accepted=STORED
+        )
+        entries = _entries(answer.command, messages, queue.broker_name)
+        return SendMessageResponse(
+            status=combined((each.status for each in entries), "send status is empty"), entries=entries
+        )
+
+    async def _check_type(self, topic: str, properties: Sequence[Mapping[str, str]]) -> None:
+        accepted = await self._routes.accepted_types(topic)
+        for each in properties:
+            found = type_of(each)
+            if found not in accepted:
+                expected = "/".join(MessageType.Name(value) for value in accepted)
+                raise StatusError(
+                    Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+                    f"TopicMessageType validate failed, the expected type is {expected}, "
+                    f"but actual type is {MessageType.Name(found)}",
+                )
+
+    async def _queue(self, topic: str, messages: Sequence[Message]) -> Queue:
+        """The queue of a message group is always the same; other messages take the queues in turn."""
+        queues = publish_queues(await self._brokers.route(topic))
+        if not queues:
+            queues = publish_queues(await self._brokers.route(topic, is_fresh=True))
+        if not queues:
+            raise StatusError(Code.FORBIDDEN, "no writable queue")
+        system = messages[0].system_properties
+        if len(messages) == 1 and system.message_group:
+            queues.sort(key=lambda queue: (queue.broker_name, queue.queue_id))
+            return queues[consistent_hash(tags_code(system.message_group), len(queues))]
+        self._turn += 1
+        queue = queues[self._turn % len(queues)]
+        if system.HasField("priority"):
+            own = [each for each in queues if each.broker_name == queue.broker_name]
+            return own[min(max(system.priority, 0), len(own) - 1)]
+        return queue
+
+    async def recall_message(self, call: Call, request: RecallMessageRequest) -> RecallMessageResponse:
+        topic = topic_of(request.topic)
+        accepted = await self._routes.accepted_types(topic)
+        if MessageType.DELAY not in accepted:
+            message = f"a topic of type {MessageType.Name(accepted[0])} has no messages to recall"
+            raise StatusError(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, message)
+        try:
+            handle = decode_handle(request.recall_handle)
+        except HandleError as error:
+            raise StatusError(Code.BAD_REQUEST, str(error)) from error
+        header = RecallMessageRequestHeader(topic=topic, recall_handle=request.recall_handle)
+        command = RemotingCommand(RequestCode.RECALL_MESSAGE, ext_fields=header.ext_fields())
+        answer = await self._brokers.ask(handle.broker_name, command, call.limit_s(SEND_S), topic=topic)
+        message_id = answer.command.ext_fields.get("msgId", handle.unique_key)
+        return RecallMessageResponse(status=ok(), message_id=message_id)
+
+
+def properties_of(message: Message, topic: str, host: str, now_ms: int) -> dict[str, str]:
+    """The properties that the message is stored with. Raises StatusError when it may not be sent."""
+    system = message.system_properties
+    check_body(message.body)
+    check_tag(system.tag)
+    for key in system.keys:
+        check_key(key)
+    check_properties(message.user_properties, system.tag, system.keys)
+    if not system.message_id.strip():
+        raise StatusError(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
+    properties = dict(message.user_properties)
+    if system.tag:
+        properties[TAGS] = system.tag
+    if system.keys:
+        properties[KEYS] = KEY_SEPARATOR.join(system.keys)
+    properties |= {UNIQUE_KEY: system.message_id, PRODUCER_GROUP: topic, **_kind(message, now_ms)}
+    if system.trace_context:
+        properties[TRACE_CONTEXT] = system.trace_context
+    properties[BORN_HOST] = system.born_host.strip() or host
+    if system.HasField("born_timestamp"):
+        properties[BORN_MS] = str(system.born_timestamp.ToMilliseconds())
+    return properties
+
+
+def _kind(message: Message, now_ms: int) -> dict[str, str]:
+    """What makes it a message of its type. Raises StatusError."""
+    system = message.system_properties
+    properties = {}
+    if system.message_type == MessageType.TRANSACTION:
+        properties[TRANSACTION] = "true"
+        if system.HasField("orphaned_transaction_recovery_duration"):
+            seconds = system.orphaned_transaction_recovery_duration.seconds
+            check_recovery(seconds)
+            properties[IMMUNITY_S] = str(seconds)
+    if system.HasField("delivery_timestamp"):
+        delivery_ms = system.delivery_timestamp.ToMilliseconds()
+        check_delivery(delivery_ms, now_ms)
+        properties[DELIVER_MS] = str(delivery_ms)
+    if system.message_group:
+        check_message_group(system.message_group)
+        properties[SHARDING_KEY] = system.message_group
+    if system.HasField("priority"):
+        properties[PRIORITY] = str(system.priority)
+    return properties
+
+
+def _command(
+    topic: str, queue_id: int, messages: Sequence[Message], properties: Sequence[Mapping[str, str]]
+) -> RemotingCommand:
+    """Raises StatusError."""
+    system = messages[0].system_properties
+    is_half = system.message_type == MessageType.TRANSACTION
+    try:
+        texts = [format_properties(each) for each in properties]
+    except MessageIllegalError as error:
+        raise StatusError(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, str(error)) from error
+    if max(map(len, texts)) > PROPERTIES_BYTES_MAX:
+        message = f"the properties take more than {PROPERTIES_BYTES_MAX} bytes"
+        raise StatusError(Code.MESSAGE_PROPERTIES_TOO_LARGE, message)
+    is_batch = len(messages) > 1
+    header = SendMessageRequestHeader(
+        producer_group=topic,
+        topic=topic,
+        default_topic=DEFAULT_TOPIC,
+        default_topic_queue_nums=4,
+        queue_id=queue_id,
+        sys_flag=(COMPRESSED if system.body_encoding == Encoding.GZIP else 0)
+        | (TRANSACTION_PREPARED if is_half else 0),
+        born_timestamp_ms=system.born_timestamp.ToMilliseconds()
+        if system.HasField("born_timestamp")
+        else _now_ms(),
+        properties=texts[0].decode(),
+        is_batch=is_batch,
+    )
+    body = batch_body(messages, texts) if is_batch else messages[0].body
+    code = RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE
+    return RemotingCommand(code, ext_fields=header.ext_fields(), body=body)
+
+
+def batch_body(messages: Sequence[Message], properties: Sequence[bytes]) -> bytes:
+    """The body of a batch send: size, magic, CRC and flag (0, 0, 0), body, properties of each message."""
+    parts = []
+    for message, text in zip(messages, properties, strict=True):
+        body = message.body
+        size = 4 * 5 + len(body) + 2 + len(text)
+        parts += [size.to_bytes(4, "big"), bytes(12), len(body).to_bytes(4, "big"), body]
+        parts += [len(text).to_bytes(2, "big"), text]
+    return b"".join(parts)
+
+
+def _entries(answer: RemotingCommand, messages: Sequence[Message], broker: str) -> list[SendResultEntry]:
+    """Raises StatusError when the broker says nothing of the message's place."""
+    code = STORED[answer.code]
+    if code != Code.OK:
+        status = Status(code=code, message=f"send message failed, code {answer.code}")
+        return [SendResultEntry(status=status) for _ in messages]
+    ext = answer.ext_fields
+    try:
+        offset = int(ext["queueOffset"])
+        half = messages[0].system_properties.message_type == MessageType.TRANSACTION
+        position = int(ext["msgId"][-_POSITION_DIGITS:], 16) if half else 0
+    except (KeyError, ValueError) as error:
+        raise refused(ResponseCode.SYSTEM_ERROR, f"the broker's answer lacks {error}") from error
+    entries = []
+    for number, message in enumerate(messages):
+        message_id = message.system_properties.message_id
+        transaction = str(TransactionId(offset, position, broker, message_id)) if half else ""
+        entries.append(
+            SendResultEntry(
+                status=ok(),
+                message_id=message_id,
+                transaction_id=transaction,
+                offset=offset + number,
+                recall_handle=ext.get("recallHandle", ""),
+            )
+        )
+    return entries
+
+
+def consistent_hash(seed: int, buckets: int) -> int:
+    """The queue of a message group (Lamping and Veach's jump hash, with Guava's generator), so that
+    RocketMQ's proxy and this endpoint agree about it.
+    """
+    state = seed & _LONG_MASK
+    candidate = 0
+    while True:
+        state = (2862933555777941757 * state + 1) & _LONG_MASK
+        chosen = int((candidate + 1) / (((state >> 33) + 1) / 2**31))
+        if not 0 <= chosen < buckets:
+            return candidate
+        candidate = chosen
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

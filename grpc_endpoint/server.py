@@ -1,0 +1,165 @@
+"""The transport: grpc's asyncio server. It turns bytes into messages, metadata into a `Call`, and errors into
+answers; nothing else in this package knows grpc.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+import grpc
+from grpc import aio
+
+from grpc_endpoint.call import Call, call_of
+from grpc_endpoint.certificate import Certificate, CertificateFiles
+from grpc_endpoint.endpoint import SERVICE, Endpoint, Method
+from grpc_endpoint.status import StatusError, StreamRefusedError
+from sockets.tls import TlsFilesError
+
+REQUEST_BYTES_MAX: Final = 16 * 1024 * 1024
+METADATA_BYTES_MAX: Final = 16 * 1024
+STREAMS_MAX: Final = 10_000
+"""Calls under way on one connection."""
+IDLE_MS: Final = 120_000
+"""A connection without calls is closed after this time (grpcClientIdleTimeMills)."""
+DRAIN_S: Final = 5.0
+"""Calls may end within this time when the endpoint stops; then they are cancelled."""
+_OPTIONS: Final = (
+    ("grpc.so_reuseport", 0),  # two endpoints on one port would each get some of the connections
+    ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+    ("grpc.max_concurrent_streams", STREAMS_MAX),
+    ("grpc.max_connection_idle_ms", IDLE_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
+)
+
+logger = logging.getLogger(__name__)
+HostOf = Callable[[str], str]
+"""The client's address behind one that grpc saw."""
+
+
+class GrpcServer:
+    """Serves one endpoint. `host_of` finds the client's address when a forwarder is before the server."""
+
+    def __init__(self, endpoint: Endpoint, host_of: HostOf | None = None) -> None:
+        self._host_of = host_of
+        self._server = aio.server(options=_OPTIONS)
+        handlers = {name: self._handler(each) for name, each in endpoint.methods().items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+    def listen(self, address: str, certificate: Certificate | CertificateFiles | None = None) -> int:
+        """Bind `host:port`, with TLS if there is a certificate; return the port. Raises OSError."""
+        try:
+            if certificate is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, _credentials(certificate))
+        except RuntimeError as error:
+            raise OSError(f"{address} cannot be used: {error}") from error
+        if port == 0:
+            raise OSError(f"{address} cannot be used")
+        return int(port)
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """No new calls; those under way get some time."""
+        await self._server.stop(DRAIN_S)
+
+    def _handler(self, method: Method) -> "grpc.RpcMethodHandler[Any, Any]":
+        read, write = method.request.FromString, method.response.SerializeToString
+        if method.reads_stream:
+            return grpc.stream_stream_rpc_method_handler(self._both_streams(method), read, write)
+        if method.stream is not None:
+            return grpc.unary_stream_rpc_method_handler(self._stream(method), read, write)
+        return grpc.unary_unary_rpc_method_handler(self._unary(method), read, write)
+
+    def _unary(self, method: Method) -> Callable[[Any, Any], Awaitable[Any]]:
+        serve = method.unary
+        assert serve is not None, f"{method.name} has no implementation"
+
+        async def handle(request: Any, context: "aio.ServicerContext[Any, Any]") -> Any:
+            try:
+                return await serve(self._call(context), request)
+            except Exception as error:  # noqa: BLE001  # becomes the answer, and a line of the log
+                return method.refusal(error)
+
+        return handle
+
+    def _stream(self, method: Method) -> Callable[[Any, Any], AsyncIterator[Any]]:
+        serve = method.stream
+        assert serve is not None, f"{method.name} has no implementation"
+
+        async def handle(request: Any, context: "aio.ServicerContext[Any, Any]") -> AsyncIterator[Any]:
+            try:
+                async for answer in serve(self._call(context), request):
+                    yield answer
+            except Exception as error:  # noqa: BLE001  # as above
+                yield method.refusal(error)
+
+        return handle
+
+    def _both_streams(self, method: Method) -> Callable[[Any, Any], AsyncIterator[Any]]:
+        serve = method.stream
+        assert serve is not None, f"{method.name} has no implementation"
+
+        async def handle(requests: Any, context: "aio.ServicerContext[Any, Any]") -> AsyncIterator[Any]:
+            try:
+                async for answer in serve(self._call(context), requests):
+                    yield answer
+            except StatusError as error:
+                yield method.refusal(error)
+            except StreamRefusedError as error:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+        return handle
+
+    def _call(self, context: "aio.ServicerContext[Any, Any]") -> Call:
+        """Raises StatusError."""
+        metadata = {
+            str(name): value for name, value in context.invocation_metadata() or () if isinstance(value, str)
+        }
+        peer = host_of_peer(context.peer())
+        host = peer if self._host_of is None else self._host_of(peer)
+        return call_of(metadata, host, context.time_remaining())
+
+
+def host_of_peer(peer: str) -> str:
+    """`address:port` of grpc's `ipv4:address:port` or `ipv6:%5Baddress%5D:port`."""
+    return peer.partition(":")[2].replace("%5B", "[").replace("%5D", "]")
+
+
+def _credentials(certificate: Certificate | CertificateFiles) -> grpc.ServerCredentials:
+    """Raises TlsFilesError."""
+    if isinstance(certificate, Certificate):
+        return grpc.ssl_server_credentials([(certificate.key, certificate.chain)])
+    files = certificate
+    seen = files.changed_at()
+
+    def renewed() -> Any:
+        """Asked by grpc, in a thread of its own, before each handshake; None: as before."""
+        nonlocal seen
+        try:
+            now = files.changed_at()
+            if now == seen:
+                return None
+            configuration = _configuration(files.load())
+        except TlsFilesError as error:
+            logger.error("the certificate in use stays: %s", error)
+            return None
+        seen = now
+        logger.info("the certificate was renewed")
+        return configuration
+
+    must_authenticate = files.authorities is not None
+    first = _configuration(files.load())
+    return grpc.dynamic_ssl_server_credentials(first, renewed, must_authenticate)
+
+
+def _configuration(certificate: Certificate) -> Any:
+    return grpc.ssl_server_certificate_configuration(
+        [(certificate.key, certificate.chain)], root_certificates=certificate.client_authorities
+    )

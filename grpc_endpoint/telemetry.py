@@ -1,0 +1,246 @@
+"""Telemetry, Heartbeat and NotifyClientTermination: how clients announce themselves, and what brokers ask of
+them through the endpoint (ClientActivity, GrpcClientChannel).
+
+A broker sends its questions over the endpoint's connection: about an open transaction (39), for a consumer's
+threads (307), to consume one message at once (309). Each becomes a command on the client's stream.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+import orjson
+
+from grpc_endpoint.call import Call
+from grpc_endpoint.clients import Client, Clients, CommandStream
+from grpc_endpoint.handles import TransactionId
+from grpc_endpoint.messaging_pb2 import (
+    ClientType,
+    Code,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    NotifyClientTerminationRequest,
+    NotifyClientTerminationResponse,
+    PrintThreadStackTraceCommand,
+    RecoverOrphanedTransactionCommand,
+    Settings,
+    Status,
+    TelemetryCommand,
+    VerifyMessageCommand,
+)
+from grpc_endpoint.properties import message_of
+from grpc_endpoint.receiving import read_filter
+from grpc_endpoint.status import StatusError, StreamRefusedError, ok
+from grpc_endpoint.validation import group_of, topic_of
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, success_response
+from remoting.connection import Connection
+from remoting.errors import HeaderError, RequestError
+from remoting.headers.consume import CallConsumerRequestHeader
+from remoting.headers.transactions import CheckTransactionStateRequestHeader
+from remoting.record import CorruptRecordError, decode_record, parse_properties
+
+ANSWER_S: Final = 9.0
+"""A client's answer to a command; the broker waits 10 s."""
+WAITING_MAX: Final = 1_000
+SUBSCRIPTIONS_MAX: Final = 4_096
+_CONSUME_RESULTS: Final = {
+    Code.OK: "CR_SUCCESS",
+    Code.FAILED_TO_CONSUME_MESSAGE: "CR_LATER",
+    Code.MESSAGE_CORRUPTED: "CR_RETURN_NULL",
+}
+
+logger = logging.getLogger(__name__)
+
+
+class Telemetry:
+    def __init__(self, clients: Clients, broker_of: Callable[[str], str | None]) -> None:
+        """`broker_of`: the name of the broker at an address."""
+        self._clients = clients
+        self._broker_of = broker_of
+        self._waiting: dict[str, asyncio.Future[TelemetryCommand]] = {}
+        """Commands that a client has to answer, by their nonce."""
+
+    # -- calls
+
+    async def telemetry(
+        self, call: Call, commands: AsyncIterator[TelemetryCommand]
+    ) -> AsyncIterator[TelemetryCommand]:
+        """The client's stream: it lasts as long as the client. Raises StreamRefusedError."""
+        stream = CommandStream()
+        reading = asyncio.ensure_future(self._read(call, commands, stream))
+        reading.add_done_callback(lambda _: stream.end())
+        try:
+            while (command := await stream.next()) is not None:
+                yield command
+            if reading.done() and not reading.cancelled():
+                reading.result()
+        finally:
+            reading.cancel()
+            self._clients.stream_ended(call.client_id, stream)
+
+    async def _read(
+        self, call: Call, commands: AsyncIterator[TelemetryCommand], stream: CommandStream
+    ) -> None:
+        async for command in commands:
+            kind = command.WhichOneof("command")
+            if kind == "settings":
+                await self._settings(call, command.settings, stream)
+            elif kind == "thread_stack_trace":
+                self._answered(command.thread_stack_trace.nonce, command)
+            elif kind == "verify_message_result":
+                self._answered(command.verify_message_result.nonce, command)
+
+    async def _settings(self, call: Call, settings: Settings, stream: CommandStream) -> None:
+        """Raises StreamRefusedError."""
+        try:
+            _check_settings(settings)
+            merged = await self._clients.put(call, settings, stream)
+        except StatusError as error:
+            if Code.BAD_REQUEST <= error.code < Code.INTERNAL_ERROR:
+                message = f"process client telemetryCommand failed. {error.message}"
+                raise StreamRefusedError(message) from error
+            stream.send(TelemetryCommand(status=Status(code=error.code, message=error.message)))
+            return
+        stream.send(TelemetryCommand(status=ok(), settings=merged))
+
+    def _answered(self, nonce: str, command: TelemetryCommand) -> None:
+        waiting = self._waiting.pop(nonce, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(command)
+
+    async def heartbeat(self, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
+        client = self._known(call)
+        group = group_of(request.group) if client.is_consumer else None
+        await self._clients.heard(client, group)
+        return HeartbeatResponse(status=ok())
+
+    async def notify_client_termination(
+        self, call: Call, request: NotifyClientTerminationRequest
+    ) -> NotifyClientTerminationResponse:
+        self._known(call)
+        await self._clients.remove(call.client_id)
+        return NotifyClientTerminationResponse(status=ok())
+
+    def _known(self, call: Call) -> Client:
+        client = self._clients.get(call.client_id)
+        if client is None:
+            raise StatusError(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
+        return client
+
+    # -- what brokers ask
+
+    def handle(self, request: RemotingCommand, connection: Connection) -> RemotingCommand | None:
+        """A broker's request that needs no answer of a client; the rest is `ask_client`'s."""
+        if request.code == RequestCode.CHECK_TRANSACTION_STATE:
+            self._check_transaction(request, connection)
+        return None
+
+    def _check_transaction(self, request: RemotingCommand, connection: Connection) -> None:
+        try:
+            header = CheckTransactionStateRequestHeader.parse(request.ext_fields)
+            record = decode_record(request.body)
+        except (HeaderError, CorruptRecordError) as error:
+            logger.warning("a broker's question about a transaction cannot be read: %s", error)
+            return
+        properties = parse_properties(record.properties)
+        producer = self._clients.producer(properties.get("PGROUP", record.topic))
+        broker = self._broker_of(f"{connection.remote_host}:{connection.remote_port}")
+        if producer is None or producer.stream is None or broker is None:
+            return  # the broker asks again, and again at another endpoint
+        message = message_of(record, "", properties)
+        transaction = TransactionId(
+            header.queue_offset, header.position, broker, message.system_properties.message_id
+        )
+        recover = RecoverOrphanedTransactionCommand(message=message, transaction_id=str(transaction))
+        producer.stream.send(TelemetryCommand(recover_orphaned_transaction_command=recover))
+
+    async def ask_client(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """307 and 309: answered by the consumer itself."""
+        header = CallConsumerRequestHeader.parse(request.ext_fields)
+        client = self._clients.get(header.client_id)
+        if client is None or client.stream is None:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"{header.client_id[:255]} is not connected here")
+        if request.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
+            return await self._running_info(request, client)
+        return await self._consume_directly(request, client, header.consumer_group)
+
+    async def _running_info(self, request: RemotingCommand, client: Client) -> RemotingCommand:
+        stack = ""
+        if request.ext_fields.get("jstackEnable") == "true":
+            nonce = secrets.token_hex(16)
+            command = TelemetryCommand(
+                print_thread_stack_trace_command=PrintThreadStackTraceCommand(nonce=nonce)
+            )
+            stack = (await self._asked(client, nonce, command)).thread_stack_trace.thread_stack_trace
+        subscriptions = [
+            {"topic": entry.topic.name, "subString": entry.expression.expression}
+            for entry in client.settings.subscription.subscriptions
+        ]
+        info = {
+            "jstack": stack,
+            "mqTable": {},
+            "properties": {"PROP_CONSUME_TYPE": "CONSUME_POP", "PROP_CLIENT_VERSION": "gRPC"},
+            "statusTable": {},
+            "subscriptionSet": subscriptions,
+        }
+        return success_response(request, body=orjson.dumps(info))
+
+    async def _consume_directly(
+        self, request: RemotingCommand, client: Client, group: str
+    ) -> RemotingCommand:
+        try:
+            record = decode_record(request.body)
+        except CorruptRecordError as error:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        nonce = secrets.token_hex(16)
+        verify = VerifyMessageCommand(nonce=nonce, message=message_of(record, group))
+        answer = await self._asked(client, nonce, TelemetryCommand(verify_message_command=verify))
+        result = {
+            "consumeResult": _CONSUME_RESULTS.get(answer.status.code, "CR_THROW_EXCEPTION"),
+            "order": client.settings.subscription.fifo,
+            "remark": "from gRPC client",
+            "spentTimeMills": 0,
+        }
+        return success_response(request, body=orjson.dumps(result))
+
+    async def _asked(self, client: Client, nonce: str, command: TelemetryCommand) -> TelemetryCommand:
+        """Raises RequestError."""
+        waiting: asyncio.Future[TelemetryCommand] = asyncio.get_running_loop().create_future()
+        if len(self._waiting) >= WAITING_MAX or client.stream is None:
+            raise RequestError(ResponseCode.SYSTEM_BUSY, "too many commands wait for clients")
+        self._waiting[nonce] = waiting
+        try:
+            client.stream.send(command)
+            async with asyncio.timeout(ANSWER_S):
+                return await waiting
+        except TimeoutError:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, "the client does not answer") from None
+        finally:
+            self._waiting.pop(nonce, None)
+
+
+def _check_settings(settings: Settings) -> None:
+    """Raises StatusError."""
+    kind = settings.WhichOneof("pub_sub")
+    if kind is None:
+        message = "there is no publishing or subscription data in settings"
+        raise StatusError(Code.BAD_REQUEST, message)
+    if kind == "publishing":
+        topics = settings.publishing.topics
+        if len(topics) > SUBSCRIPTIONS_MAX:
+            raise StatusError(Code.BAD_REQUEST, f"more than {SUBSCRIPTIONS_MAX} topics")
+        for topic in topics:
+            topic_of(topic)
+        return
+    if settings.client_type in (ClientType.LITE_PUSH_CONSUMER, ClientType.LITE_SIMPLE_CONSUMER):
+        raise StatusError(Code.UNSUPPORTED, "lite topics are not supported")
+    group_of(settings.subscription.group)
+    entries = settings.subscription.subscriptions
+    if len(entries) > SUBSCRIPTIONS_MAX:
+        raise StatusError(Code.BAD_REQUEST, f"more than {SUBSCRIPTIONS_MAX} subscriptions")
+    for entry in entries:
+        topic_of(entry.topic)
+        read_filter(entry.expression)
