@@ -68,9 +68,9 @@ class Endpoint:
         self.renewals = Renewals(self._change, self.clients.pause_ms)
         self._routes = Routes(self.brokers)
         self._receiving = Receiving(self.brokers, self.clients, self.renewals, self.spawn)
-        self._telemetry = Telemetry(self.clients, self.brokers.name_at)
+        self._telemetry = Telemetry(self.clients)
         self._sending = Sending(self.brokers, self._routes)
-        self._transactions = Transactions(self.brokers)
+        self._transactions = Transactions(self.brokers, self.clients)
         self._offsets = Offsets(self.brokers)
         client.on_request(self._on_request)
 
@@ -152,7 +152,9 @@ class Endpoint:
         """A broker's request."""
         if request.code in _ASKED_OF_CLIENTS:
             return self._telemetry.ask_client(request, connection)
-        return self._telemetry.handle(request, connection)
+        if request.code == RequestCode.CHECK_TRANSACTION_STATE:
+            self._transactions.check(request, connection)
+        return None
 
 
 async def _sync_lite_subscription(

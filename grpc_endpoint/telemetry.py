@@ -1,21 +1,19 @@
 """Telemetry, Heartbeat and NotifyClientTermination: how clients announce themselves, and what brokers ask of
 them through the endpoint (ClientActivity, GrpcClientChannel).
 
-A broker sends its questions over the endpoint's connection: about an open transaction (39), for a consumer's
-threads (307), to consume one message at once (309). Each becomes a command on the client's stream.
+A broker sends its questions over the endpoint's connection: for a consumer's threads (307), or to consume one
+message at once (309). Each becomes a command on the client's stream.
 """
 
 import asyncio
-import logging
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Final
 
 import orjson
 
 from grpc_endpoint.call import Call
 from grpc_endpoint.clients import Client, Clients, CommandStream
-from grpc_endpoint.handles import TransactionId
 from grpc_endpoint.messaging_pb2 import (
     ClientType,
     Code,
@@ -24,7 +22,6 @@ from grpc_endpoint.messaging_pb2 import (
     NotifyClientTerminationRequest,
     NotifyClientTerminationResponse,
     PrintThreadStackTraceCommand,
-    RecoverOrphanedTransactionCommand,
     Settings,
     Status,
     TelemetryCommand,
@@ -37,10 +34,9 @@ from grpc_endpoint.validation import group_of, topic_of
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
-from remoting.errors import HeaderError, RequestError
+from remoting.errors import RequestError
 from remoting.headers.consume import CallConsumerRequestHeader
-from remoting.headers.transactions import CheckTransactionStateRequestHeader
-from remoting.record import CorruptRecordError, decode_record, parse_properties
+from remoting.record import CorruptRecordError, decode_record
 
 ANSWER_S: Final = 9.0
 """A client's answer to a command; the broker waits 10 s."""
@@ -52,14 +48,10 @@ _CONSUME_RESULTS: Final = {
     Code.MESSAGE_CORRUPTED: "CR_RETURN_NULL",
 }
 
-logger = logging.getLogger(__name__)
-
 
 class Telemetry:
-    def __init__(self, clients: Clients, broker_of: Callable[[str], str | None]) -> None:
-        """`broker_of`: the name of the broker at an address."""
+    def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._broker_of = broker_of
         self._waiting: dict[str, asyncio.Future[TelemetryCommand]] = {}
         """Commands that a client has to answer, by their nonce."""
 
@@ -131,31 +123,6 @@ class Telemetry:
         return client
 
     # -- what brokers ask
-
-    def handle(self, request: RemotingCommand, connection: Connection) -> RemotingCommand | None:
-        """A broker's request that needs no answer of a client; the rest is `ask_client`'s."""
-        if request.code == RequestCode.CHECK_TRANSACTION_STATE:
-            self._check_transaction(request, connection)
-        return None
-
-    def _check_transaction(self, request: RemotingCommand, connection: Connection) -> None:
-        try:
-            header = CheckTransactionStateRequestHeader.parse(request.ext_fields)
-            record = decode_record(request.body)
-        except (HeaderError, CorruptRecordError) as error:
-            logger.warning("a broker's question about a transaction cannot be read: %s", error)
-            return
-        properties = parse_properties(record.properties)
-        producer = self._clients.producer(properties.get("PGROUP", record.topic))
-        broker = self._broker_of(f"{connection.remote_host}:{connection.remote_port}")
-        if producer is None or producer.stream is None or broker is None:
-            return  # the broker asks again, and again at another endpoint
-        message = message_of(record, "", properties)
-        transaction = TransactionId(
-            header.queue_offset, header.position, broker, message.system_properties.message_id
-        )
-        recover = RecoverOrphanedTransactionCommand(message=message, transaction_id=str(transaction))
-        producer.stream.send(TelemetryCommand(recover_orphaned_transaction_command=recover))
 
     async def ask_client(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """307 and 309: answered by the consumer itself."""

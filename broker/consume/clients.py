@@ -77,6 +77,8 @@ class Member:
     last_beat_ms: int
     """By the monotonic clock."""
     subscriptions: tuple[Subscription, ...] = ()
+    pops: bool = False
+    """Whether it pops, as the clients of the gRPC endpoint do: no queue is assigned to it."""
 
 
 class Membership(NamedTuple):
@@ -161,11 +163,12 @@ class ClientRegistry:
         return self._consumers
 
     def consumer_ids(self, group: str) -> list[str]:
-        """The client ids of a group's consumers in order; each once, or every client would share the
-        queues wrongly.
+        """The client ids of a group's consumers that share its queues, in order; each once, or every client
+        would share the queues wrongly.
         """
         known = self._consumers.get(group)
-        return sorted(known.members) if known is not None else []
+        members = {} if known is None else known.members
+        return sorted(name for name, member in members.items() if not member.pops)
 
     def producer_connection(self, client_id: str) -> ClientConnection | None:
         """Where a client that produces is reached (ProducerManager.findChannel)."""
@@ -237,6 +240,7 @@ class ClientRegistry:
         group.consume_from_where = beat.consume_from_where
         is_new = client.client_id not in group.members
         member = self._put(group.members, Membership(True, beat.group, client.client_id), client, now_ms)
+        member.pops = beat.consume_type is ConsumeType.CONSUME_POP
         if beat.subscriptions is None or beat.subscriptions == member.subscriptions:
             return is_new
         member.subscriptions = beat.subscriptions

@@ -21,6 +21,7 @@ NODES_MAX = 9
 PORTS_PER_NODE = 10
 REPLICATION_PORT_STEP = 3
 METRICS_PORT_STEP = 5
+GRPC_PORT = 8081
 
 Scalar = str | int | float | bool
 
@@ -67,11 +68,11 @@ class ClusterPlan:
     namesrv_port: int = 9876
     broker_port: int = 10911
     admin_port: int = 8080
-    grpc_port: int = 8081
-    """0: no endpoint for gRPC clients."""
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     has_replication_tls: bool = True
     """Nodes authenticate each other by certificates; false only for measurements."""
+    grpc_port: int = GRPC_PORT
+    """0: no endpoint for gRPC clients."""
 
     @property
     def nodes(self) -> tuple[NodePlan, ...]:
@@ -191,7 +192,7 @@ def load_plan(data_dir: Path) -> ClusterPlan | None:
         found = values.get("version")
         raise UserError(f"{path} has version {found}; this LedgerMQ reads version {FILE_VERSION}.")
     numbers = [values.get(key) for key in ("nodes", "namesrvPort", "brokerPort", "adminPort")]
-    numbers.append(values.get("grpcPort", ClusterPlan.grpc_port))
+    numbers.append(values.get("grpcPort", GRPC_PORT))
     settings = values.get("broker", {})
     if not isinstance(settings, dict) or not all(isinstance(number, int) for number in numbers):
         raise UserError(f"{path} lacks a number it must hold; mend it or use another --data.")
@@ -202,9 +203,9 @@ def load_plan(data_dir: Path) -> ClusterPlan | None:
         namesrv_port,
         broker_port,
         admin_port,
-        grpc_port,
         settings,
-        has_replication_tls=bool(values.get("replicationTls", True)),
+        bool(values.get("replicationTls", True)),
+        grpc_port,
     )
 
 

@@ -96,6 +96,14 @@ def python_driver(folder: Path, program: str = "python_client") -> Driver:
     return Driver((sys.executable, "-m", f"tests.integration.drivers.{program}"), environment, folder)
 
 
+def grpc_python_driver(folder: Path) -> Driver:
+    """The driver of rocketmq-python-client, which has an environment of its own."""
+    python = CACHE / "grpc-python" / "bin" / "python"
+    need("grpc-python", python.exists(), "run scripts/setup, which puts it in .cache")
+    program = ROOT / "tests/integration/drivers/grpc_client.py"
+    return Driver((str(python), str(program)), {}, folder)
+
+
 def java_driver(version: str, folder: Path) -> Driver:
     """The driver of the Java client `version`, compiled against that version's jars."""
     jars = CACHE / "java" / version

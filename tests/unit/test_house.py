@@ -16,7 +16,7 @@ PACKAGES = tuple(
 FILES_MAX = 460
 LINES_MAX = 95_000
 """Without comment lines: a comment that says why is not to be saved."""
-PAGES_MAX = 28
+PAGES_MAX = 29
 SMALL_MAX_LINES = 60
 GENERATED_PAGES = {"docs/scenarios.md", "docs/mutants.md"}
 SMALL_MODULES: dict[str, str] = {}

@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -54,6 +55,16 @@ def test_members_are_listed_in_order_and_once() -> None:
         registry.beat(client(client_id, FakeConnection(number)), consumer_beat(client_id=client_id), 0)
     assert registry.consumer_ids("G") == ["c1", "c2"]
     assert registry.consumer_ids("unknown") == []
+
+
+def test_a_consumer_that_pops_takes_no_share_of_the_queues() -> None:
+    registry = ClientRegistry()
+    registry.beat(client("c1"), consumer_beat(), 0)
+    (beat,) = consumer_beat().consumers
+    pops = Heartbeat("c2", (), (replace(beat, consume_type=ConsumeType.CONSUME_POP),))
+    registry.beat(client("c2", FakeConnection(2)), pops, 0)
+    assert registry.consumer_ids("G") == ["c1"]
+    assert set(registry.consumer_groups["G"].members) == {"c1", "c2"}
 
 
 def test_a_changed_expression_is_a_change_and_a_newer_version_alone_is_not() -> None:

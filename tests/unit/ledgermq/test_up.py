@@ -13,7 +13,7 @@ from ledgermq.local.cluster import forget_tls_of_others, ready_table
 from ledgermq.local.plan import ClusterPlan
 from remoting.client.tls import client_tls_from
 
-PIDS = {"namesrv": 1234567, "n0": 1234568, "n1": 1234569, "n2": 1234570, "admin": 1234571}
+PIDS = {"namesrv": 1234567, "n0": 1234568, "n1": 1234569, "n2": 1234570, "admin": 1234571, "grpc": 1234572}
 
 
 def test_addresses_are_whole_on_a_narrow_terminal(tmp_path: Path) -> None:

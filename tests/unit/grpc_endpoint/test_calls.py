@@ -1,0 +1,377 @@
+"""Each method's own rules, against a cluster of made-up answers."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+
+from grpc_endpoint.call import Call, call_of
+from grpc_endpoint.endpoint import Endpoint, Method
+from grpc_endpoint.handles import ReceiptHandle, TransactionId
+from grpc_endpoint.messaging_pb2 import (
+    AckMessageEntry,
+    AckMessageRequest,
+    Broker,
+    ChangeInvisibleDurationRequest,
+    ClientType,
+    Code,
+    EndTransactionRequest,
+    FilterExpression,
+    FilterType,
+    ForwardMessageToDeadLetterQueueRequest,
+    HeartbeatRequest,
+    Message,
+    MessageQueue,
+    MessageType,
+    NotifyClientTerminationRequest,
+    QueryAssignmentRequest,
+    QueryRouteRequest,
+    ReceiveMessageRequest,
+    Resource,
+    SendMessageRequest,
+    Settings,
+    SubscriptionEntry,
+    SyncLiteSubscriptionRequest,
+    SystemProperties,
+    TelemetryCommand,
+    TransactionResolution,
+)
+from grpc_endpoint.status import StatusError, StreamRefusedError
+from remoting.client.aio import RemotingClient
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingClosedError
+from tests.unit.grpc_endpoint.cluster import BROKER, NAMESRV, FakeCluster, answer
+from tests.unit.grpc_endpoint.test_messages import encoded
+
+ORDERS, BILLING = Resource(name="orders"), Resource(name="billing")
+QUEUE = MessageQueue(topic=ORDERS, broker=Broker(name=BROKER))
+
+
+class FakeClient(FakeCluster):
+    """Also takes the handler of brokers' requests."""
+
+    def on_request(self, handler: Any) -> None:
+        self.handler = handler
+
+
+def served(cluster: FakeClient) -> dict[str, Method]:
+    endpoint = Endpoint(cast("RemotingClient", cluster), NAMESRV)
+    return dict(endpoint.methods())
+
+
+def call(remaining_s: float = 10.0, version: str = "5.1.0") -> Call:
+    metadata = {"x-mq-client-id": "client-1", "x-mq-client-version": version, "x-mq-language": "JAVA"}
+    return call_of(metadata, "10.0.0.7:40000", remaining_s)
+
+
+async def unary(cluster: FakeClient, name: str, request: Any) -> Any:
+    method = served(cluster)[name]
+    assert method.unary is not None
+    try:
+        return await method.unary(call(), request)
+    except StatusError as error:
+        return method.refusal(error)
+
+
+def handle(**changes: Any) -> ReceiptHandle:
+    now_ms = time.time_ns() // 1_000_000
+    known = {
+        "start_offset": 5,
+        "pop_time_ms": now_ms,
+        "invisible_ms": 60_000,
+        "revive_queue_id": 0,
+        "mark": "0",
+    }
+    known |= {"broker_name": BROKER, "queue_id": 3, "offset": 7, "position": 4_711}
+    return ReceiptHandle(**known | changes)  # type: ignore[arg-type]
+
+
+def popped(**changes: object) -> RemotingCommand:
+    now_ms = time.time_ns() // 1_000_000
+    known = {"popTime": now_ms, "invisibleTime": 60_000, "reviveQid": 0, "startOffsetInfo": "0 3 5"}
+    found = answer(body=encoded(b"TAGS\x01A\x02"))
+    found.ext_fields = {name: str(value) for name, value in (known | changes).items()}
+    return found
+
+
+async def received(
+    cluster: FakeClient, remaining_s: float = 30.0, expression: str = "*", **fields: Any
+) -> list[Any]:
+    request = ReceiveMessageRequest(
+        group=BILLING,
+        message_queue=QUEUE,
+        batch_size=16,
+        filter_expression=FilterExpression(type=FilterType.TAG, expression=expression),
+        **fields,
+    )
+    if not request.auto_renew and not request.HasField("invisible_duration"):
+        request.invisible_duration.FromSeconds(30)
+    method = served(cluster)["ReceiveMessage"]
+    assert method.stream is not None
+    return [each async for each in method.stream(call(remaining_s), request)]
+
+
+def test_every_method_of_the_interface_is_served() -> None:
+    async def check() -> dict[str, Method]:
+        return served(FakeClient())
+
+    methods = asyncio.run(check())
+    assert len(methods) == 17
+    assert all((each.unary is None) != (each.stream is None) for each in methods.values())
+
+
+async def test_a_call_needs_a_client_id() -> None:
+    with pytest.raises(StatusError) as refused:
+        call_of({}, "10.0.0.7:40000", 3.0)
+    assert refused.value.code == Code.CLIENT_ID_REQUIRED
+
+
+async def test_routes_name_the_endpoints_of_the_request_and_the_topics_type() -> None:
+    request = QueryRouteRequest(topic=ORDERS)
+    request.endpoints.addresses.add(host="endpoint", port=8081)
+    response = await unary(FakeClient("FIFO"), "QueryRoute", request)
+    assert [queue.id for queue in response.message_queues] == [0, 1, 2, 3]
+    assert all(queue.broker.endpoints == request.endpoints for queue in response.message_queues)
+    assert {tuple(queue.accept_message_types) for queue in response.message_queues} == {(MessageType.FIFO,)}
+
+
+async def test_a_group_in_order_is_assigned_each_queue() -> None:
+    cluster = FakeClient()
+    request = QueryAssignmentRequest(topic=ORDERS, group=BILLING)
+    response = await unary(cluster, "QueryAssignment", request)
+    assert [each.message_queue.id for each in response.assignments] == [-1]
+    cluster.group = {"consumeMessageOrderly": True}
+    response = await unary(cluster, "QueryAssignment", request)
+    assert [each.message_queue.id for each in response.assignments] == [0, 1, 2, 3]
+
+
+async def test_a_transaction_gets_an_id_that_names_its_half_message() -> None:
+    cluster = FakeClient("TRANSACTION")
+    cluster.script(
+        RequestCode.SEND_MESSAGE, answer(queueOffset=9, queueId=0, msgId="7F00000100002A9F0000000000001267")
+    )
+    system = SystemProperties(message_id="01AB", message_type=MessageType.TRANSACTION)
+    message = Message(topic=ORDERS, system_properties=system, body=b"x")
+    response = await unary(cluster, "SendMessage", SendMessageRequest(messages=[message]))
+    (entry,) = response.entries
+    assert (response.status.code, entry.status.code, entry.message_id) == (Code.OK, Code.OK, "01AB")
+    assert TransactionId.parse(entry.transaction_id) == TransactionId(9, 4_711, BROKER, "01AB")
+    (sent,) = cluster.requests(RequestCode.SEND_MESSAGE)
+    assert sent.ext_fields["sysFlag"] == "4"
+    request = EndTransactionRequest(
+        topic=ORDERS, transaction_id=entry.transaction_id, resolution=TransactionResolution.COMMIT
+    )
+    assert (await unary(cluster, "EndTransaction", request)).status.code == Code.OK
+    (ended,) = cluster.requests(RequestCode.END_TRANSACTION)
+    assert ended.ext_fields["commitLogOffset"] == "4711"
+    assert ended.ext_fields["tranStateTableOffset"] == "9"
+    assert ended.ext_fields["commitOrRollback"] == "8"
+
+
+@pytest.mark.parametrize(
+    ("accepted", "system"),
+    [
+        ("NORMAL", {"message_group": "g"}),
+        ("FIFO", {}),
+        ("DELAY", {}),
+        ("TRANSACTION", {}),
+        ("NORMAL", {"message_type": MessageType.TRANSACTION}),
+    ],
+)
+async def test_a_message_must_be_of_its_topics_type(accepted: str, system: dict[str, Any]) -> None:
+    cluster = FakeClient(accepted)
+    message = Message(topic=ORDERS, system_properties=SystemProperties(message_id="1", **system), body=b"x")
+    response = await unary(cluster, "SendMessage", SendMessageRequest(messages=[message]))
+    assert response.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+    assert not cluster.requests(RequestCode.SEND_MESSAGE)
+
+
+async def test_a_send_without_messages_or_with_two_topics_is_corrupted() -> None:
+    other = Message(topic=Resource(name="other"), body=b"x")
+    for messages in ([], [Message(topic=ORDERS, body=b"x"), other]):
+        response = await unary(FakeClient(), "SendMessage", SendMessageRequest(messages=messages))
+        assert response.status.code == Code.MESSAGE_CORRUPTED
+
+
+async def test_received_messages_come_after_the_status_and_before_the_time() -> None:
+    cluster = FakeClient()
+    cluster.script(RequestCode.POP_MESSAGE, popped())
+    answers = await received(cluster)
+    assert [each.WhichOneof("content") for each in answers] == ["status", "message", "delivery_timestamp"]
+    assert answers[0].status.code == Code.OK
+    (pop,) = cluster.requests(RequestCode.POP_MESSAGE)
+    assert (pop.ext_fields["queueId"], pop.ext_fields["invisibleTime"]) == ("-1", "30000")
+
+
+async def test_nothing_received_is_not_found() -> None:
+    cluster = FakeClient()
+    cluster.script(RequestCode.POP_MESSAGE, answer(ResponseCode.POLLING_TIMEOUT))
+    answers = await received(cluster)
+    assert [each.WhichOneof("content") for each in answers] == ["status", "delivery_timestamp"]
+    assert answers[0].status.code == Code.MESSAGE_NOT_FOUND
+
+
+async def test_another_tag_with_the_same_hash_is_acknowledged_and_not_delivered() -> None:
+    cluster = FakeClient()
+    cluster.script(RequestCode.POP_MESSAGE, popped())
+    answers = await received(cluster, expression="B")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert answers[0].status.code == Code.MESSAGE_NOT_FOUND
+    assert len(cluster.requests(RequestCode.ACK_MESSAGE)) == 1
+
+
+async def test_what_was_tried_too_often_becomes_a_dead_letter() -> None:
+    cluster = FakeClient()
+    cluster.group = {"retryMaxTimes": 1, "consumeMessageOrderly": True}
+    cluster.script(RequestCode.POP_MESSAGE, popped(orderCountInfo="0 qo3%7 2;0 3 2"))
+    answers = await received(cluster)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert answers[0].status.code == Code.MESSAGE_NOT_FOUND
+    (sent_back,) = cluster.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
+    assert sent_back.ext_fields["delayLevel"] == "-1"
+    assert len(cluster.requests(RequestCode.ACK_MESSAGE)) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "remaining_s", "code"),
+    [
+        ({"invisible_duration": 9}, 30.0, Code.ILLEGAL_INVISIBLE_TIME),
+        ({"invisible_duration": 13 * 3_600}, 30.0, Code.ILLEGAL_INVISIBLE_TIME),
+        ({}, 4.0, Code.ILLEGAL_POLLING_TIME),
+    ],
+)
+async def test_times_of_a_receive_out_of_bounds(
+    fields: dict[str, Any], remaining_s: float, code: Code
+) -> None:
+    request_fields = dict(fields)
+    if "invisible_duration" in fields:
+        from google.protobuf.duration_pb2 import Duration
+
+        request_fields["invisible_duration"] = Duration(seconds=fields["invisible_duration"])
+    answers = await received(FakeClient(), remaining_s, **request_fields)
+    assert answers[0].status.code == code
+
+
+async def test_what_a_caller_that_has_gone_would_have_got_is_visible_again() -> None:
+    cluster = FakeClient()
+    cluster.script(RequestCode.POP_MESSAGE, popped())
+    cluster.script(
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME, answer(popTime=1, invisibleTime=1_000, reviveQid=0)
+    )
+    method = served(cluster)["ReceiveMessage"]
+    assert method.stream is not None
+    request = ReceiveMessageRequest(group=BILLING, message_queue=QUEUE, batch_size=1)
+    request.invisible_duration.FromSeconds(30)
+    stream = cast("Any", method.stream(call(30.0), request))
+    await anext(stream)
+    await stream.aclose()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    (changed,) = cluster.requests(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+    assert changed.ext_fields["invisibleTime"] == "1000"
+
+
+async def test_each_handle_is_acknowledged_by_itself() -> None:
+    cluster = FakeClient()
+    cluster.script(RequestCode.ACK_MESSAGE, answer(), answer(ResponseCode.NO_MESSAGE, "not valid"))
+    entries = [AckMessageEntry(message_id=str(n), receipt_handle=str(handle(offset=n))) for n in range(2)]
+    entries.append(AckMessageEntry(message_id="2", receipt_handle="nonsense"))
+    entries.append(AckMessageEntry(message_id="3", receipt_handle=str(handle(invisible_ms=0))))
+    request = AckMessageRequest(group=BILLING, topic=ORDERS, entries=entries)
+    response = await unary(cluster, "AckMessage", request)
+    assert response.status.code == Code.MULTIPLE_RESULTS
+    assert [each.status.code for each in response.entries] == [Code.OK, *[Code.INVALID_RECEIPT_HANDLE] * 3]
+    assert [each.message_id for each in response.entries] == ["0", "1", "2", "3"]
+
+
+async def test_an_acknowledgement_whose_answer_was_lost_is_found_done() -> None:
+    cluster = FakeClient()
+    cluster.script(
+        RequestCode.ACK_MESSAGE, RemotingClosedError("closed"), answer(ResponseCode.NO_MESSAGE, "ended")
+    )
+    entry = AckMessageEntry(message_id="0", receipt_handle=str(handle()))
+    response = await unary(
+        cluster, "AckMessage", AckMessageRequest(group=BILLING, topic=ORDERS, entries=[entry])
+    )
+    assert response.status.code == Code.OK
+
+
+async def test_a_changed_invisible_time_has_a_new_handle() -> None:
+    cluster = FakeClient()
+    code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+    cluster.script(code, answer(popTime=1_800_000_000_000, invisibleTime=10_000, reviveQid=1))
+    request = ChangeInvisibleDurationRequest(
+        group=BILLING, topic=ORDERS, receipt_handle=str(handle(mark="2")), message_id="0"
+    )
+    request.invisible_duration.FromSeconds(10)
+    response = await unary(cluster, "ChangeInvisibleDuration", request)
+    assert ReceiptHandle.parse(response.receipt_handle).visible_at_ms == 1_800_000_010_000
+    (changed,) = cluster.requests(code)
+    assert changed.ext_fields["topic"] == "%RETRY%billing+orders"
+
+
+async def test_a_dead_letter_needs_the_position_of_its_message() -> None:
+    request = ForwardMessageToDeadLetterQueueRequest(
+        group=BILLING, topic=ORDERS, receipt_handle=str(handle(position=-1)), message_id="0"
+    )
+    response = await unary(FakeClient(), "ForwardMessageToDeadLetterQueue", request)
+    assert response.status.code == Code.INVALID_RECEIPT_HANDLE
+
+
+async def test_a_client_without_settings_is_not_recognized() -> None:
+    for name, request in (
+        ("Heartbeat", HeartbeatRequest(group=BILLING)),
+        ("NotifyClientTermination", NotifyClientTerminationRequest(group=BILLING)),
+    ):
+        response = await unary(FakeClient(), name, request)
+        assert response.status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+
+
+async def test_lite_topics_are_not_implemented() -> None:
+    response = await unary(FakeClient(), "SyncLiteSubscription", SyncLiteSubscriptionRequest())
+    assert response.status.code == Code.NOT_IMPLEMENTED
+
+
+async def commands(*sent: TelemetryCommand) -> AsyncIterator[TelemetryCommand]:
+    for each in sent:
+        yield each
+
+
+def consumer_settings() -> Settings:
+    settings = Settings(client_type=ClientType.PUSH_CONSUMER)
+    settings.subscription.group.CopyFrom(BILLING)
+    settings.subscription.subscriptions.append(SubscriptionEntry(topic=ORDERS))
+    return settings
+
+
+async def test_settings_come_back_with_the_servers_part() -> None:
+    cluster = FakeClient()
+    cluster.group = {"retryMaxTimes": 3, "consumeMessageOrderly": True}
+    method = served(cluster)["Telemetry"]
+    assert method.stream is not None
+    sent = commands(TelemetryCommand(settings=consumer_settings()))
+    (merged,) = [each async for each in method.stream(call(), sent)]
+    assert merged.status.code == Code.OK
+    assert merged.settings.backoff_policy.max_attempts == 4
+    assert merged.settings.backoff_policy.customized_backoff.next[0].seconds == 1
+    assert merged.settings.subscription.fifo
+    assert merged.settings.subscription.long_polling_timeout.seconds == 20
+    (beat,) = cluster.requests(RequestCode.HEART_BEAT)
+    assert b'"groupName":"billing"' in beat.body
+    assert beat.language == "JAVA"
+
+
+@pytest.mark.parametrize("topic", [None, "with blank"])
+async def test_settings_that_make_no_sense_end_the_stream(topic: str | None) -> None:
+    settings = Settings(client_type=ClientType.PRODUCER)
+    if topic is not None:
+        settings.publishing.topics.append(Resource(name=topic))
+    method = served(FakeClient())["Telemetry"]
+    assert method.stream is not None
+    with pytest.raises(StreamRefusedError):
+        [each async for each in method.stream(call(), commands(TelemetryCommand(settings=settings)))]

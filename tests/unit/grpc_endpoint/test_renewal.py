@@ -1,0 +1,100 @@
+"""Messages are kept invisible until they end, their client has gone, or time is up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from grpc_endpoint import renewal
+from grpc_endpoint.handles import ReceiptHandle
+from grpc_endpoint.messaging_pb2 import Code
+from grpc_endpoint.renewal import Renewals
+from grpc_endpoint.status import StatusError
+from tests.support.polling import until
+
+
+def due_handle(offset: int = 7) -> ReceiptHandle:
+    """Of a message that is visible again in less than AHEAD_MS."""
+    now_ms = time.time_ns() // 1_000_000
+    return ReceiptHandle(5, now_ms, renewal.AHEAD_MS - 1, 0, "0", "broker-a", 3, offset, 4_711)
+
+
+class Broker:
+    """Changes invisible times, or refuses."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[str, str, int, int]] = []
+        self.refuses = False
+
+    async def change(self, group: str, topic: str, handle: ReceiptHandle, time_ms: int) -> ReceiptHandle:
+        self.changes.append((group, topic, handle.offset, time_ms))
+        if self.refuses:
+            raise StatusError(Code.INVALID_RECEIPT_HANDLE, "not valid")
+        return replace(handle, pop_time_ms=time.time_ns() // 1_000_000, invisible_ms=time_ms)
+
+    async def pause(self, group: str, attempts: int) -> int:
+        return 30_000 + attempts
+
+
+async def run_until(renewals: Renewals, broker: Broker, count: int) -> None:
+    running = asyncio.ensure_future(renewals.run())
+    await until(lambda: len(broker.changes) >= count)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
+async def test_a_message_is_renewed_and_ends_by_the_handle_that_its_client_has() -> None:
+    broker = Broker()
+    renewals = Renewals(broker.change, broker.pause)
+    first = due_handle()
+    renewals.add("client", "billing", "orders", first, 0)
+    await run_until(renewals, broker, 1)
+    assert broker.changes == [("billing", "orders", 7, renewal.STEPS_MS[0])]
+    newest = renewals.take("client", "billing", first)
+    assert newest.invisible_ms == renewal.STEPS_MS[0]
+    assert len(renewals) == 0
+    assert renewals.take("client", "billing", first) == first, "it is not renewed any more"
+
+
+async def test_what_is_not_due_is_left_alone() -> None:
+    broker = Broker()
+    renewals = Renewals(broker.change, broker.pause)
+    renewals.add("client", "billing", "orders", replace(due_handle(), invisible_ms=3_600_000), 0)
+    renewals.add("client", "billing", "orders", due_handle(8), 0)
+    await run_until(renewals, broker, 1)
+    assert [offset for _, _, offset, _ in broker.changes] == [8]
+
+
+async def test_a_handle_that_the_broker_refuses_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renewal, "_FAILED_PAUSE_MS", 0)
+    broker = Broker()
+    broker.refuses = True
+    renewals = Renewals(broker.change, broker.pause)
+    renewals.add("client", "billing", "orders", due_handle(), 0)
+    await run_until(renewals, broker, renewal.FAILURES_MAX)
+    assert len(broker.changes) == renewal.FAILURES_MAX
+    assert len(renewals) == 0
+
+
+async def test_a_message_that_takes_too_long_waits_for_its_next_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renewal, "TOTAL_MAX_MS", 0)
+    broker = Broker()
+    renewals = Renewals(broker.change, broker.pause)
+    renewals.add("client", "billing", "orders", due_handle(), 2)
+    await run_until(renewals, broker, 1)
+    assert broker.changes == [("billing", "orders", 7, 30_002)]
+    assert len(renewals) == 0
+
+
+async def test_what_a_client_had_is_dropped_with_it() -> None:
+    broker = Broker()
+    renewals = Renewals(broker.change, broker.pause)
+    renewals.add("one", "billing", "orders", due_handle(1), 0)
+    renewals.add("two", "billing", "orders", due_handle(2), 0)
+    assert [handle.offset for _, _, handle in renewals.drop_client("one")] == [1]
+    assert len(renewals) == 1
