@@ -29,6 +29,11 @@ HEADER_BYTES_MAX = 0xFFFFFF
 """The largest length that the header word can express."""
 LENGTH_BYTES = 4
 FRAME_BYTES_MIN = 8
+FIELDS_MAX = 8_192
+"""Ext fields of one command. Clients send a few dozen."""
+_QUOTES_MAX = 4 * FIELDS_MAX
+_SMALL_HEADER_BYTES = 32 * 1024
+"""Such a header is read in less than a millisecond, whatever is in it."""
 
 JSON_HEADER: Final = 0
 BINARY_HEADER: Final = 1
@@ -259,6 +264,8 @@ def _decode_json(payload: bytes, body_start: int) -> RemotingCommand:
     """The plain case is checked in few steps: one `|` proves four non-negative numbers, one `join` proves
     strings.
     """
+    if body_start > _SMALL_HEADER_BYTES:
+        _check_fields(payload[4:body_start])
     try:
         header = _loads(payload[4:body_start])
         code, opaque, flag, version = header["code"], header["opaque"], header["flag"], header["version"]
@@ -274,6 +281,13 @@ def _decode_json(payload: bytes, body_start: int) -> RemotingCommand:
             code, opaque, flag, remark, ext, payload[body_start:], language, version, JSON_HEADER
         )
     return _from_json(header, payload[body_start:])
+
+
+def _check_fields(header: bytes) -> None:
+    """Before it is read, by its quotation marks outside of texts. Raises CommandError."""
+    quotes = header.count(b'"') - header.count(b'\\"')
+    if quotes > _QUOTES_MAX:
+        raise CommandError(f"header with {quotes} quotation marks: at most {FIELDS_MAX} fields are possible")
 
 
 def _from_json(header: Any, body: bytes) -> RemotingCommand:
@@ -365,6 +379,8 @@ def _read_fields(payload: bytes, position: int, end: int) -> dict[str, str]:
         key, position = _read_text(payload, position, end, _binary_key_length)
         value, position = _read_text(payload, position, end, _binary_length)
         fields[key] = value
+        if len(fields) > FIELDS_MAX:
+            raise CommandError(f"binary header has more than {FIELDS_MAX} fields")
     return fields
 
 

@@ -5,7 +5,7 @@ keys that are objects are written as objects (`{{"brokerName":"b","queueId":0,"t
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -25,8 +25,11 @@ _REWRITTEN_FROM_CHARS = 4096
 """Shorter texts are read token by token as fast."""
 _READ_BY_TOKENS_CHARS_MAX: Final = 16 * 1024
 """Longer texts that rewriting does not mend are refused: a token costs a microsecond."""
+_REWRITING_US_MAX: Final = 12_000
+"""What the dialect in a request may cost. One megabyte of it costs 30 to 300 ms."""
 
-REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024
+_ITEMS_PER_STEP: Final = 32
+REQUEST_BYTES_MAX: Final = 2 * 1024 * 1024
 REQUEST_VALUES_MAX: Final = 65_536
 """Of a request's JSON body. Each value becomes an object before any handler can refuse it: 5 million empty
 lists in a frame of 15 MiB take a second of CPU time.
@@ -46,7 +49,10 @@ def loads(data: bytes | str) -> Any:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
-        pass
+        return _loads_dialect(data)
+
+
+def _loads_dialect(data: bytes | str) -> Any:
     try:
         text = data if isinstance(data, str) else data.decode()
     except UnicodeDecodeError as error:
@@ -73,7 +79,18 @@ def loads_request(body: bytes) -> Any:
     values = 1 + sum(map(body.count, (b",", b":", b"[", b"{")))
     if values > REQUEST_VALUES_MAX:
         raise FastjsonError(f"a JSON body of up to {values} values; {REQUEST_VALUES_MAX} are possible")
-    return loads(body)
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        _check_rewriting(body)
+        return _loads_dialect(body)
+
+
+def _check_rewriting(body: bytes) -> None:
+    """By how many characters and possible keys it has. Raises FastjsonError."""
+    signs = sum(map(body.count, (b":", b"{", b'"')))
+    if len(body) // 25 + 3 * signs // 10 > _REWRITING_US_MAX:
+        raise FastjsonError(f"{len(body)} bytes that are not JSON: too much for fastjson's form of it")
 
 
 def _as_text(found: re.Match[str]) -> str:
@@ -90,6 +107,34 @@ def object_key_map(items: Iterable[tuple[Mapping[str, Any], Any]]) -> orjson.Fra
     """
     pairs = (_dump_key(key) + b":" + orjson.dumps(value) for key, value in items)
     return orjson.Fragment(b"{" + b",".join(pairs) + b"}")
+
+
+def object_key_map_in_steps(
+    items: Iterable[tuple[Mapping[str, Any], Any]],
+) -> Generator[None, None, orjson.Fragment]:
+    """`object_key_map` of many items, as steps of long work (remoting/slices.py)."""
+    return (yield from _joined(b"{}", (_dump_key(key) + b":" + orjson.dumps(value) for key, value in items)))
+
+
+def object_in_steps(items: Iterable[tuple[str, Any]]) -> Generator[None, None, orjson.Fragment]:
+    """A JSON object of many members, as steps of long work. Integer keys in a member are its texts."""
+    option = orjson.OPT_NON_STR_KEYS
+    members = (orjson.dumps(key) + b":" + orjson.dumps(value, option=option) for key, value in items)
+    return (yield from _joined(b"{}", members))
+
+
+def list_in_steps(items: Iterable[Any]) -> Generator[None, None, orjson.Fragment]:
+    """A JSON list of many items, as steps of long work."""
+    return (yield from _joined(b"[]", map(orjson.dumps, items)))
+
+
+def _joined(around: bytes, parts: Iterable[bytes]) -> Generator[None, None, orjson.Fragment]:
+    made = []
+    for number, part in enumerate(parts, start=1):
+        made.append(part)
+        if not number % _ITEMS_PER_STEP:
+            yield
+    return orjson.Fragment(around[:1] + b",".join(made) + around[1:])
 
 
 def _dump_key(key: Mapping[str, Any]) -> bytes:

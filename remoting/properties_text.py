@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-PROPERTIES_BYTES_MAX: Final = 1024 * 1024
+PROPERTIES_BYTES_MAX: Final = 128 * 1024
 
 
 class PropertiesTextError(ValueError):

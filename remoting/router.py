@@ -15,7 +15,7 @@ from remoting.codes import ResponseCode
 from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, error_response
 from remoting.connection import Connection
 from remoting.errors import CommandError, HeaderError, RequestError
-from remoting.slices import SlicedWork, Steps
+from remoting.slices import SlicedWork, Steps, T
 
 _log = logging.getLogger(__name__)
 
@@ -130,6 +130,10 @@ class Router:
     def codes(self) -> frozenset[int]:
         """The request codes that have a handler."""
         return frozenset((*self._handlers, *self._batch_handlers))
+
+    def in_slices(self, steps: Steps[T], connection: Connection) -> "asyncio.Future[T]":
+        """The result of long work that an awaitable handler needs; see remoting/slices.py."""
+        return self._sliced.start(steps, connection.remote_host)
 
     def register_fallback(self, handler: Handler) -> None:
         """Have `handler` answer every request whose code has no handler."""

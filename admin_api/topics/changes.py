@@ -16,7 +16,7 @@ from admin_api.sources.topics import TopicConfig, TopicSource
 from admin_api.topics.service import RETENTION_ATTRIBUTE, Tables, TopicKind, TopicTables, is_retention
 from remoting.route import PERM_READ, PERM_WRITE
 
-QUEUES_MAX = 65_536
+QUEUES_MAX = 4_096
 ATTRIBUTES_MAX = 64
 TopicName = Annotated[str, StringConstraints(pattern=r"^[%|a-zA-Z0-9_+-]+$", max_length=127)]
 AttributeKey = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]+$", max_length=64)]

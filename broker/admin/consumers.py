@@ -5,7 +5,7 @@ A client that does not answer within the limit is reported as such; it does not 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -20,11 +20,12 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import CommandError, RemotingError, RequestError, RequestTimeoutError
-from remoting.fastjson import FastjsonError, loads_request, object_key_map
+from remoting.fastjson import FastjsonError, list_in_steps, loads_request, object_key_map
 from remoting.headers.admin import GroupRequestHeader, GroupTopicRequestHeader
 from remoting.headers.consume import CallConsumerRequestHeader, ConsumerStatusRequestHeader
 from remoting.headers.topics import TopicRequestHeader
 from remoting.router import Handlers
+from remoting.slices import Steps
 
 STATUS_LIMIT_S: Final = 5.0
 CALL_LIMIT_S: Final = 10.0
@@ -147,17 +148,17 @@ class ConsumerAdmin:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"The Consumer {who} not online")
         return member.client.connection
 
-    def groups_of_topic(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def groups_of_topic(self, request: RemotingCommand, connection: Connection) -> Steps[RemotingCommand]:
         """300: the groups that subscribe to the topic, or have offsets in it."""
         topic = TopicRequestHeader.parse(request.ext_fields).topic
+        offline = yield from self._state.offsets.groups_of(topic)
         online = (name for name, each in self._clients.consumer_groups.items() if topic in each.subscriptions)
-        offline = (group for name, group, _ in self._state.offsets.items() if name == topic)
         return json_answer(request, {"groupList": sorted({*online, *offline})})
 
-    def topics_of_group(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def topics_of_group(self, request: RemotingCommand, connection: Connection) -> Steps[RemotingCommand]:
         """343: what the group has consumed."""
         group = GroupRequestHeader.parse(request.ext_fields).group
-        topics = self._state.offsets.topics_of(group)
+        topics = yield from self._state.offsets.topics_of(group)
         return json_answer(request, {"brokerAddr": self._config.broker_address, "topicList": topics})
 
     def subscription(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
@@ -170,23 +171,24 @@ class ConsumerAdmin:
             answer["subscriptionData"] = found.to_json()
         return json_answer(request, answer)
 
-    def all_producers(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def all_producers(self, request: RemotingCommand, connection: Connection) -> Steps[RemotingCommand]:
         """328"""
-        groups = self._clients.producer_groups
         boot_ms = self._clock() - self._now_ms()
-        rows = {name: _rows(groups[name].values(), boot_ms) for name in sorted(groups)}
-        return json_answer(request, {"data": rows})
+        groups = {}
+        for name in sorted(self._clients.producer_groups):
+            members = list(self._clients.producer_groups.get(name, {}).values())
+            groups[name] = yield from list_in_steps(_row(each, boot_ms) for each in members)
+            yield
+        return json_answer(request, {"data": groups})
 
 
-def _rows(members: Iterable[Member], boot_ms: int) -> list[dict[str, Any]]:
+def _row(member: Member, boot_ms: int) -> dict[str, Any]:
     """`boot_ms` is what the wall clock showed when the monotonic one showed 0."""
-    return [
-        {
-            "clientId": member.client.client_id,
-            "language": member.client.language,
-            "lastUpdateTimestamp": boot_ms + member.last_beat_ms,
-            "remoteIP": f"{member.client.connection.remote_host}:{member.client.connection.remote_port}",
-            "version": member.client.version,
-        }
-        for member in members
-    ]
+    client = member.client
+    return {
+        "clientId": client.client_id,
+        "language": client.language,
+        "lastUpdateTimestamp": boot_ms + member.last_beat_ms,
+        "remoteIP": f"{client.connection.remote_host}:{client.connection.remote_port}",
+        "version": client.version,
+    }

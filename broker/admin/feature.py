@@ -102,7 +102,7 @@ def admin_feature(
         GroupAdmin(config, log, engine, state, clients, statistics, consumers.commits, on_leader),
         BrokerAdmin(engine, core.readiness, make_node_status(core), runtime_info),
         ConfigAdmin(config, log, state, on_leader, refuses_settings),
-        OffsetAdmin(config, log, state, core.clock, core.now_ms, consumers, on_leader),
+        OffsetAdmin(config, log, state, core.clock, core.now_ms, consumers, on_leader, core.router),
         ConsumerAdmin(config, log, state, clients, core.clock, core.now_ms),
         ProgressAdmin(config, log, state, clients, core.clock, statistics, popped_queues),
         ListAdmin(state, on_leader),

@@ -2,9 +2,9 @@
 connected clients, 208 how far a group has consumed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from broker.admin.attributes import GROUP_ATTRIBUTES, altered
 from broker.config import BrokerConfig
@@ -16,14 +16,20 @@ from broker.responses import committed_answer, invalid, json_answer, message_que
 from broker.state.changes import DeleteGroup, PutGroup
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState
-from broker.state.topics import ConfigFormatError
+from broker.state.topics import ConfigFormatError, asked_queues_error
 from commitlog.log import MessageLog
 from dledger.server import DLedgerServer
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.fastjson import FastjsonError, loads_request, object_key_map
+from remoting.fastjson import (
+    FastjsonError,
+    list_in_steps,
+    loads_request,
+    object_in_steps,
+    object_key_map_in_steps,
+)
 from remoting.headers.admin import (
     ConsumeStatsRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
@@ -31,6 +37,11 @@ from remoting.headers.admin import (
 )
 from remoting.headers.consume import ConsumerGroupRequestHeader, ProducerGroupRequestHeader
 from remoting.router import HandlerResult, Handlers
+from remoting.slices import Steps
+
+ROWS_MAX: Final = 50_000
+"""Queues in one answer: about 10 MB, and a frame holds 16."""
+TOPICS_ASKED_MAX: Final = 10_000
 
 
 def with_attributes(
@@ -39,6 +50,8 @@ def with_attributes(
     """The requested configuration; its attributes are read as changes of the existing ones. Raises
     RequestError.
     """
+    if (queues_error := asked_queues_error(wanted.retry_queue_nums)) is not None:
+        raise invalid(queues_error)
     made = altered(GROUP_ATTRIBUTES, known.attributes if known else None, wanted.attributes)
     return replace(wanted, attributes=made)
 
@@ -95,15 +108,17 @@ class GroupAdmin:
         change = DeleteGroup(header.group_name, header.clean_offset)
         return committed_answer(request, self._state.propose(change))
 
-    def all_groups(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def all_groups(self, request: RemotingCommand, connection: Connection) -> Steps[RemotingCommand]:
         """201 GET_ALL_SUBSCRIPTIONGROUP_CONFIG"""
-        engine = self._engine
+        version, term = self._state.groups_version, 0 if self._engine is None else self._engine.term
+        groups = list(self._state.groups.items())
+        table = yield from object_in_steps((name, each.to_json()) for name, each in groups)
         return json_answer(
             request,
             {
-                "dataVersion": self._state.groups_version.to_json(0 if engine is None else engine.term),
+                "dataVersion": version.to_json(term),
                 "forbiddenTable": {},
-                "subscriptionGroupTable": {name: each.to_json() for name, each in self._state.groups.items()},
+                "subscriptionGroupTable": table,
             },
         )
 
@@ -116,48 +131,69 @@ class GroupAdmin:
             raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         return json_answer(request, config.to_json())
 
-    def consumers(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def consumers(self, request: RemotingCommand, connection: Connection) -> Steps[RemotingCommand]:
         """203 GET_CONSUMER_CONNECTION_LIST"""
         name = ConsumerGroupRequestHeader.parse(request.ext_fields).consumer_group
         group = self._clients.consumer_groups.get(name)
         if group is None:
             remark = f"the consumer group[{name[:255]}] not online"
             raise RequestError(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+        members = yield from list_in_steps(map(_connection, list(group.members.values())))
+        subscriptions = list(group.subscriptions.items())
+        table = yield from object_in_steps((topic, each.to_json()) for topic, each in subscriptions)
         return json_answer(
             request,
             {
-                "connectionSet": _connections(group.members.values()),
+                "connectionSet": members,
                 "consumeFromWhere": group.consume_from_where.name,
                 "consumeType": group.consume_type.name,
                 "messageModel": group.message_model.name,
-                "subscriptionTable": {topic: each.to_json() for topic, each in group.subscriptions.items()},
+                "subscriptionTable": table,
             },
         )
 
-    def producers(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def producers(self, request: RemotingCommand, connection: Connection) -> Steps[RemotingCommand]:
         """204 GET_PRODUCER_CONNECTION_LIST"""
         name = ProducerGroupRequestHeader.parse(request.ext_fields).producer_group
         members = self._clients.producer_groups.get(name)
         if not members:
             remark = f"the producer group[{name[:255]}] not exist"
             raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
-        return json_answer(request, {"connectionSet": _connections(members.values())})
+        rows = yield from list_in_steps(map(_connection, list(members.values())))
+        return json_answer(request, {"connectionSet": rows})
 
-    def consume_stats(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def consume_stats(self, request: RemotingCommand, connection: Connection) -> Steps[RemotingCommand]:
         """208 GET_CONSUME_STATS"""
         header = ConsumeStatsRequestHeader.parse(request.ext_fields)
         group = header.consumer_group
-        topics = header.topic_list.split(";") if header.topic_list else [header.topic]
-        if topics == [""]:
-            topics = self._consumed_topics(group)
-        rows = [row for topic in topics for row in self._progress(group, topic)]
-        tps = sum(self._statistics.tps(GROUP_GET, f"{topic}@{group}") for topic in topics)
-        return json_answer(request, {"consumeTps": tps, "offsetTable": object_key_map(rows)})
+        if header.topic_list.count(";") > TOPICS_ASKED_MAX:
+            raise invalid(f"topicList names more than {TOPICS_ASKED_MAX} topics")
+        topics = dict.fromkeys(header.topic_list.split(";") if header.topic_list else [header.topic])
+        if list(topics) == [""]:
+            topics = dict.fromkeys((yield from self._consumed_topics(group)))
+        table = yield from object_key_map_in_steps(self._all_progress(group, topics))
+        tps = 0.0
+        for topic in topics:
+            tps += self._statistics.tps(GROUP_GET, f"{topic}@{group}")
+            yield
+        return json_answer(request, {"consumeTps": tps, "offsetTable": table})
 
-    def _consumed_topics(self, group_name: str) -> list[str]:
+    def _consumed_topics(self, group_name: str) -> Steps[list[str]]:
         group = self._clients.consumer_groups.get(group_name)
         subscribed: Iterable[str] = () if group is None else group.subscriptions
-        return sorted({*self._state.offsets.topics_of(group_name), *subscribed})
+        consumed = yield from self._state.offsets.topics_of(group_name)
+        return sorted({*consumed, *subscribed})
+
+    def _all_progress(
+        self, group: str, topics: Iterable[str]
+    ) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+        """Raises RequestError when it does not fit into an answer."""
+        rows = (row for topic in topics for row in self._progress(group, topic))
+        for number, row in enumerate(rows):
+            if number >= ROWS_MAX:
+                remark = f"more than {ROWS_MAX} queues are consumed: ask for one topic at a time"
+                raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+            yield row
 
     def _progress(self, group: str, topic: str) -> Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]:
         config = self._state.topics.get(topic)
@@ -167,13 +203,11 @@ class GroupAdmin:
             yield message_queue(topic, broker_name, queue_id), progress(log, topic, queue_id, offset)
 
 
-def _connections(members: Iterable[Member]) -> list[dict[str, Any]]:
-    return [
-        {
-            "clientAddr": f"{client.connection.remote_host}:{client.connection.remote_port}",
-            "clientId": client.client_id,
-            "language": client.language,
-            "version": client.version,
-        }
-        for client in (member.client for member in members)
-    ]
+def _connection(member: Member) -> dict[str, Any]:
+    client = member.client
+    return {
+        "clientAddr": f"{client.connection.remote_host}:{client.connection.remote_port}",
+        "clientId": client.client_id,
+        "language": client.language,
+        "version": client.version,
+    }

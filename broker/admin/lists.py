@@ -16,7 +16,13 @@ from broker.responses import invalid, json_answer, put_error
 from broker.state.changes import Change, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState
-from broker.state.topics import SYSTEM_TOPICS, ConfigFormatError, TopicConfig, topic_name_error
+from broker.state.topics import (
+    SYSTEM_TOPICS,
+    ConfigFormatError,
+    TopicConfig,
+    asked_queues_error,
+    topic_name_error,
+)
 from commitlog.log import PutStatus
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, success_response
@@ -25,8 +31,8 @@ from remoting.errors import RequestError
 from remoting.fastjson import FastjsonError, loads_request
 from remoting.router import Handlers
 
-LIST_MAX: Final = 1_500
-"""Topics or groups in one request: with all their fields so many fit into what `loads_request` reads."""
+LIST_MAX: Final = 800
+"""Topics or groups in one request: they are checked and proposed in one piece."""
 CHANGES_PER_PROPOSAL: Final = 50
 """What is proposed together must fit into one record of 1 MiB; proposals of one turn share records."""
 
@@ -61,8 +67,10 @@ class ListAdmin:
             config = TopicConfig.from_json({**row, "attributes": None})
         except ConfigFormatError as error:
             raise invalid(str(error)) from error
-        error_text = topic_name_error(config.name) or system_topic_error(
-            config.name, self._state.static_topics
+        error_text = (
+            topic_name_error(config.name)
+            or system_topic_error(config.name, self._state.static_topics)
+            or asked_queues_error(config.read_queue_nums, config.write_queue_nums)
         )
         if error_text is not None:
             raise invalid(error_text)

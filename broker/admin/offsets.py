@@ -32,14 +32,15 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.fastjson import object_key_map
+from remoting.fastjson import list_in_steps, object_in_steps, object_key_map_in_steps
 from remoting.headers.admin import (
     CloneGroupOffsetRequestHeader,
     CorrectionOffsetRequestHeader,
     GroupTopicRequestHeader,
     ResetOffsetRequestHeader,
 )
-from remoting.router import Handlers
+from remoting.router import Handlers, Router
+from remoting.slices import Steps
 
 JAVA_LONG_MAX = 2**63 - 1
 
@@ -56,8 +57,10 @@ class OffsetAdmin:
         now_ms: Callable[[], int],
         consumers: Consumers,
         on_leader: OnLeader,
+        router: Router,
     ) -> None:
         self._on_leader = on_leader
+        self._router = router
         self._config = config
         self._clock = clock
         self._resets = consumers.resets
@@ -84,16 +87,17 @@ class OffsetAdmin:
         if header.group not in self._state.groups:
             remark = f"Group {header.group[:255]} does not exist"
             raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        offsets = self._targets(header, topic)
+        offsets = await self._router.in_slices(self._targets(header, topic), connection)
         await self._store(request, header.group, topic.name, offsets)
         if not self._groups.may_run(header.group):
             # No consumer runs any more: the next one starts there, and its commits are accepted.
             self._resets.drop(header.group, topic.name, offsets)
         broker_name = self._config.broker_name
-        rows = [
+        rows = (
             (message_queue(topic.name, broker_name, number), offset) for number, offset in offsets.items()
-        ]
-        return json_answer(request, {"offsetTable": object_key_map(rows)})
+        )
+        table = await self._router.in_slices(object_key_map_in_steps(rows), connection)
+        return json_answer(request, {"offsetTable": table})
 
     async def _store(
         self, request: RemotingCommand, group: str, topic: str, offsets: Mapping[int, int]
@@ -121,7 +125,7 @@ class OffsetAdmin:
             "consumers, or wait until earlier resets are done, or raise offsetResetMarksMax."
         )
 
-    def _targets(self, header: ResetOffsetRequestHeader, topic: TopicConfig) -> dict[int, int]:
+    def _targets(self, header: ResetOffsetRequestHeader, topic: TopicConfig) -> Steps[dict[int, int]]:
         """The new offset of each requested queue."""
         if header.queue_id >= topic.read_queue_nums:
             raise invalid(
@@ -134,7 +138,10 @@ class OffsetAdmin:
                 remark = f"Target offset {header.offset} not in consume queue range [{first}-{end}]"
                 raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
             return {header.queue_id: header.offset}
-        targets = {number: self._by_time(topic.name, number, header.timestamp_ms) for number in queue_ids}
+        targets = {}
+        for number in queue_ids:
+            targets[number] = self._by_time(topic.name, number, header.timestamp_ms)
+            yield
         if not targets:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
         if header.is_force:
@@ -161,7 +168,8 @@ class OffsetAdmin:
         error = group_name_error(header.dest_group)
         if error is not None:
             raise invalid(error)
-        if not self._cloned(header):
+        changes = await self._router.in_slices(self._cloned(header), connection)
+        if not changes:
             return success_response(request)
         try:
             group = await self._state.ensure_group(header.dest_group)
@@ -170,13 +178,20 @@ class OffsetAdmin:
         if group is None:
             remark = f"Group {header.dest_group} does not exist, and groups are not created by themselves"
             raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        return await committed_answer(request, self._state.propose(*self._cloned(header)))
+        changes = await self._router.in_slices(self._cloned(header), connection)
+        return await committed_answer(request, self._state.propose(*changes))
 
-    def _cloned(self, header: CloneGroupOffsetRequestHeader) -> list[CommitOffsets]:
+    def _cloned(self, header: CloneGroupOffsetRequestHeader) -> Steps[list[CommitOffsets]]:
         """What the destination gets, of each topic that the source has consumed."""
-        topics = [header.topic] if header.topic else self._state.offsets.topics_of(header.src_group)
-        known = ((topic, self._current(header.src_group, topic)) for topic in topics)
-        return [CommitOffsets(header.dest_group, topic, offsets) for topic, offsets in known if offsets]
+        topics = [header.topic]
+        if not header.topic:
+            topics = yield from self._state.offsets.topics_of(header.src_group)
+        changes = []
+        for topic in topics:
+            if offsets := self._current(header.src_group, topic):
+                changes.append(CommitOffsets(header.dest_group, topic, offsets))
+            yield
+        return changes
 
     def _current(self, group: str, topic: str) -> dict[int, int]:
         """The group's offsets in an existing topic, including proposed ones."""
@@ -185,24 +200,23 @@ class OffsetAdmin:
         current = {number: self._commits.current(group, topic, number) for number in numbers}
         return {number: offset for number, offset in current.items() if offset is not None}
 
-    def all_offsets(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def all_offsets(self, request: RemotingCommand, connection: Connection) -> Steps[RemotingCommand]:
         """43 GET_ALL_CONSUMER_OFFSET: the content of RocketMQ's consumerOffset.json."""
-        table = {
-            f"{topic}@{group}": {str(queue_id): offset for queue_id, offset in queues.items()}
-            for topic, group, queues in self._state.offsets.items()
-        }
-        return json_answer(request, {"offsetTable": table})
+        offsets = self._state.offsets
+        rows = ((f"{topic}@{group}", offsets.queues(group, topic)) for topic, group in offsets.pairs())
+        return json_answer(request, {"offsetTable": (yield from object_in_steps(rows))})
 
     def all_delay_offsets(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """45 GET_ALL_DELAY_OFFSET: the content of delayOffset.json."""
         table = {str(level): offset for level, offset in sorted(self._state.delay_offsets.items())}
         return json_answer(request, {"offsetTable": table})
 
-    def time_spans(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def time_spans(self, request: RemotingCommand, connection: Connection) -> Steps[RemotingCommand]:
         """303 QUERY_CONSUME_TIME_SPAN"""
         header = GroupTopicRequestHeader.parse(request.ext_fields)
         topic = self._topic(header.topic)
-        spans = [self._span(header.group, topic.name, number) for number in range(topic.write_queue_nums)]
+        numbers = range(topic.write_queue_nums)
+        spans = yield from list_in_steps(self._span(header.group, topic.name, number) for number in numbers)
         return json_answer(request, {"consumeTimeSpanSet": spans})
 
     def _span(self, group: str, topic: str, queue_id: int) -> Mapping[str, Any]:
@@ -223,17 +237,18 @@ class OffsetAdmin:
             "minTimeStamp": begin_ms,
         }
 
-    def corrections(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def corrections(self, request: RemotingCommand, connection: Connection) -> Steps[RemotingCommand]:
         """308: of each queue the lowest offset of any group; Java's greatest long where the compared group is
         below it.
         """
         header = CorrectionOffsetRequestHeader.parse(request.ext_fields)
         left_out = set(header.filter_groups.split(","))
         lowest: dict[int, int] = {}
-        for topic, group, queues in self._state.offsets.items():
-            if topic == header.topic and group not in left_out:
-                for queue_id, offset in queues.items():
+        for group in (yield from self._state.offsets.groups_of(header.topic)):
+            if group not in left_out:
+                for queue_id, offset in self._state.offsets.queues(group, header.topic).items():
                     lowest[queue_id] = min(offset, lowest.get(queue_id, sys.maxsize))
+            yield
         for queue_id, offset in self._state.offsets.queues(header.compare_group, header.topic).items():
             if lowest.get(queue_id, offset) > offset:
                 lowest[queue_id] = JAVA_LONG_MAX

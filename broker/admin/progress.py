@@ -183,7 +183,7 @@ class ProgressAdmin:
         only_ordered = BrokerConsumeStatsRequestHeader.parse(request.ext_fields).is_order
         groups: dict[str, list[Any]] = {}
         total = rows_made = 0
-        for group, topic in self._pairs(only_ordered):
+        for group, topic in await self._pairs(only_ordered):
             rows = []
             for queue_id in range(topic.write_queue_nums):
                 row = self._row(group, topic.name, queue_id)
@@ -207,16 +207,16 @@ class ProgressAdmin:
             },
         )
 
-    def _pairs(self, only_ordered: bool) -> Iterator[tuple[str, TopicConfig]]:
+    async def _pairs(self, only_ordered: bool) -> Iterator[tuple[str, TopicConfig]]:
         """Groups and what they have consumed, of the topics that are."""
+        turns = _Turns(NAMES_PER_TURN)
         by_group: dict[str, list[TopicConfig]] = {}
-        for name, group, _ in self._state.offsets.items():
+        for name, group in self._state.offsets.pairs():
             topic = self._state.topics.get(name)
             if topic is not None and group in self._state.groups and (topic.is_ordered or not only_ordered):
                 by_group.setdefault(group, []).append(topic)
-        for group in sorted(by_group):
-            for topic in by_group[group]:
-                yield group, topic
+            await turns.row()
+        return ((group, topic) for group in sorted(by_group) for topic in by_group[group])
 
     def _row(self, group: str, topic: str, queue_id: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         offset = self._state.offsets.get(group, topic, queue_id)

@@ -6,7 +6,7 @@ at offset 0.
 """
 
 from collections.abc import Container
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -18,10 +18,12 @@ from broker.responses import committed_answer, invalid, json_answer, message_que
 from broker.state.changes import DeleteTopic, PutTopic
 from broker.state.state import ReplicatedState
 from broker.state.topics import (
+    QUEUE_NUMS_ASKED_MAX,
     ConfigFormatError,
     DataVersion,
     EncodedTopics,
     TopicConfig,
+    asked_queues_error,
     check_topic_config,
     is_system_topic,
     topic_name_error,
@@ -32,10 +34,13 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.fastjson import object_key_map
+from remoting.fastjson import object_key_map_in_steps
 from remoting.headers.admin import CreateTopicRequestHeader
 from remoting.headers.topics import TopicRequestHeader
 from remoting.router import HandlerResult, Handlers
+from remoting.slices import Steps
+
+TOPICS_AT_ONCE_MAX: Final = 500
 
 
 class TopicAdmin:
@@ -91,6 +96,8 @@ class TopicAdmin:
             check_topic_config(config)
         except ConfigFormatError as error:
             raise invalid(str(error)) from error
+        if max(config.read_queue_nums, config.write_queue_nums) > QUEUE_NUMS_ASKED_MAX:
+            raise invalid(str(asked_queues_error(config.read_queue_nums, config.write_queue_nums)))
         if config == known and not self._state.is_changing(config.name):
             return success_response(request)
         return committed_answer(request, self._state.propose(PutTopic(config)))
@@ -109,10 +116,21 @@ class TopicAdmin:
         if error is not None:
             raise invalid(error)
 
-    def all_topics(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def all_topics(
+        self, request: RemotingCommand, connection: Connection
+    ) -> RemotingCommand | Steps[RemotingCommand]:
         """21 GET_ALL_TOPIC_CONFIG: the encoded body is kept until the table changes: encoding thousands of
         topics blocks the event loop, and dashboards ask every few seconds.
         """
+        if len(self._state.topics) > TOPICS_AT_ONCE_MAX:
+            return self._all_topics_in_steps(request)
+        return self._show_all_topics(request)
+
+    def _all_topics_in_steps(self, request: RemotingCommand) -> Steps[RemotingCommand]:
+        yield from self._encoded.prepare(self._state.topics)
+        return self._show_all_topics(request)
+
+    def _show_all_topics(self, request: RemotingCommand) -> RemotingCommand:
         version, term = self._state.data_version, self._term()
         if self._all_topics is None or self._all_topics[:2] != (version, term):
             table = self._encoded.table(self._state.topics)
@@ -124,18 +142,16 @@ class TopicAdmin:
         """351 GET_TOPIC_CONFIG"""
         return json_answer(request, self._known(request).to_json())
 
-    def topic_stats(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def topic_stats(self, request: RemotingCommand, connection: Connection) -> Steps[RemotingCommand]:
         """202 GET_TOPIC_STATS_INFO"""
-        topic = self._known(request)
-        rows = [
-            (
-                message_queue(topic.name, self._config.broker_name, queue_id),
-                self._bounds(topic, queue_id),
-            )
+        topic, broker_name = self._known(request), self._config.broker_name
+        rows = (
+            (message_queue(topic.name, broker_name, queue_id), self._bounds(topic, queue_id))
             for queue_id in range(topic.queue_nums)
-        ]
+        )
+        table = yield from object_key_map_in_steps(rows)
         tps = self._statistics.tps(TOPIC_PUT, topic.name)
-        return json_answer(request, {"offsetTable": object_key_map(rows), "topicPutTps": tps})
+        return json_answer(request, {"offsetTable": table, "topicPutTps": tps})
 
     def _bounds(self, topic: TopicConfig, queue_id: int) -> dict[str, Any]:
         log = self._log

@@ -27,10 +27,11 @@ from remoting.client.aio import RemotingClient, RouteTable
 from remoting.client.routes import RouteCache
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
+from remoting.connection import Connection
 from remoting.errors import ClientError, RequestError
-from remoting.fastjson import FastjsonError, loads_request
+from remoting.fastjson import FastjsonError, list_in_steps, loads_request
 from remoting.route import PERM_READ
-from remoting.router import Handlers
+from remoting.router import Handlers, Router
 
 ROUTE_VALID_S: Final = 5.0
 ROUTE_TIMEOUT_S: Final = 1.0
@@ -152,7 +153,7 @@ def allocate_for_pop(
     return [queue for client in sharers for queue in strategy(client, queues, clients)]
 
 
-QUEUES_MAX = 100_000
+QUEUES_MAX = 16_384
 """Of one topic over all brokers that are shared out."""
 _BROADCASTING = ("BROADCASTING", 0)
 
@@ -167,7 +168,9 @@ class Assignment:
         clients: ClientRegistry,
         readiness: Readiness,
         routes: TopicRoutes,
+        router: Router,
     ) -> None:
+        self._router = router
         self._config = config
         self._clients = clients
         self._state = state
@@ -181,7 +184,7 @@ class Assignment:
             RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.all_modes,
         }
 
-    async def query(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
+    async def query(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """400: null when no assignment is possible now; the client then keeps its queues."""
         body = _object(request.body)
         topic, group, client_id = (_text(body, name) for name in ("topic", "consumerGroup", "clientId"))
@@ -189,7 +192,8 @@ class Assignment:
         found = await self._assigned(body, topic, group, client_id, mode)
         assignments = None
         if found is not None:
-            assignments = [_to_json(queue, mode.mode) for queue in dict.fromkeys(found)]
+            rows = (_to_json(queue, mode.mode) for queue in dict.fromkeys(found))
+            assignments = await self._router.in_slices(list_in_steps(rows), connection)
         return _json_answer(request, {"messageQueueAssignments": assignments})
 
     async def set_mode(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
@@ -238,7 +242,7 @@ class Assignment:
         if sum(count for _, count in brokers) > QUEUES_MAX:
             remark = f"the topic has more than {QUEUES_MAX} queues"
             raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
-        queues = sorted(MessageQueue(topic, name, at) for name, count in brokers for at in range(count))
+        queues = [MessageQueue(topic, name, at) for name, count in sorted(brokers) for at in range(count)]
         if body.get("messageModel") in _BROADCASTING:
             return queues
         clients = self._clients.consumer_ids(group)

@@ -76,5 +76,5 @@ def lock_feature(core: Core) -> Feature:
 def assignment_feature(core: Core) -> Feature:
     """QUERY_ASSIGNMENT and the modes of requests."""
     routes = TopicRoutes(core.config, core.state, core.namesrv_client, core.now_ms, core.tasks.spawn)
-    assignment = Assignment(core.config, core.state, core.clients, core.readiness, routes)
+    assignment = Assignment(core.config, core.state, core.clients, core.readiness, routes, core.router)
     return Feature(handlers=assignment.handlers())

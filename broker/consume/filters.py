@@ -39,6 +39,9 @@ class MessageFilter(Protocol):
     def wants(self, properties: bytes) -> bool:
         """Whether a message with these properties is wanted, its tags code aside. Never raises."""
 
+    def work_us(self, properties: bytes) -> int:
+        """About how long that takes."""
+
 
 class PropertyFilter:
     """A MessageFilter that cannot be decided by tags codes: it is applied to every message."""
@@ -55,6 +58,10 @@ class PropertyFilter:
 
     def matches(self, code: int) -> bool:
         return True
+
+    def work_us(self, properties: bytes) -> int:
+        """About how long `wants` takes for these properties, in microseconds; the same wherever it runs."""
+        return 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,9 @@ class TagFilter:
 
     def wants(self, properties: bytes) -> bool:
         return True
+
+    def work_us(self, properties: bytes) -> int:
+        return 0
 
 
 MATCH_ALL = TagFilter(SUB_ALL)

@@ -21,8 +21,11 @@ from broker.consume.filters import (
 from remoting.fastjson import FastjsonError, loads_request
 
 CLIENT_ID_CHARS_MAX = 512
-GROUPS_PER_CLIENT_MAX = 4_096
-SUBSCRIPTIONS_PER_GROUP_MAX = 4_096
+GROUPS_PER_CLIENT_MAX = 1_000
+SUBSCRIPTIONS_MAX = 2_000
+"""In one heartbeat, of all its groups."""
+EXPRESSIONS_CHARS_MAX = 65_536
+"""Of all its subscriptions: each is compared and split."""
 _NAME_CHARS_MAX = 255
 _NANOSECOND_VERSIONS_FROM = 10**16
 """A version above this is ns since 1970 (2**53 ms is past the year 200,000)."""
@@ -104,12 +107,12 @@ def parse_heartbeat(body: bytes) -> Heartbeat:
     """Read the body of request 34. Raises HeartbeatError."""
     data = _object(body)
     without_sub = data.get("withoutSub") is True
+    room = _Room()
     producers = [
         _name(item, "groupName") for item in _objects(data, "producerDataSet", GROUPS_PER_CLIENT_MAX)
     ]
-    consumers = [
-        _consumer(item, without_sub) for item in _objects(data, "consumerDataSet", GROUPS_PER_CLIENT_MAX)
-    ]
+    items = _objects(data, "consumerDataSet", GROUPS_PER_CLIENT_MAX)
+    consumers = [_consumer(item, without_sub, room) for item in items]
     return Heartbeat(client_id_of(data, "clientID"), tuple(producers), tuple(consumers))
 
 
@@ -165,11 +168,29 @@ def client_id_of(data: Mapping[str, Any], key: str) -> str:
     return client_id
 
 
-def _consumer(data: Mapping[str, Any], without_sub: bool) -> ConsumerBeat:
+@dataclass(slots=True)
+class _Room:
+    """What the subscriptions of one heartbeat may still have."""
+
+    subscriptions: int = SUBSCRIPTIONS_MAX
+    expressions_chars: int = EXPRESSIONS_CHARS_MAX
+
+    def take(self, subscription: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Raises HeartbeatError when there is none for it."""
+        self.subscriptions -= 1
+        self.expressions_chars -= len(_text(subscription, "subString"))
+        if self.subscriptions < 0:
+            raise HeartbeatError(f"more than {SUBSCRIPTIONS_MAX} subscriptions")
+        if self.expressions_chars < 0:
+            raise HeartbeatError(f"subscriptions with more than {EXPRESSIONS_CHARS_MAX} characters")
+        return subscription
+
+
+def _consumer(data: Mapping[str, Any], without_sub: bool, room: _Room) -> ConsumerBeat:
     subscriptions: tuple[Subscription, ...] | None = None
     if not without_sub:
-        items = _objects(data, "subscriptionDataSet", SUBSCRIPTIONS_PER_GROUP_MAX)
-        subscriptions = tuple(parse_subscription(item) for item in items)
+        items = _objects(data, "subscriptionDataSet", SUBSCRIPTIONS_MAX)
+        subscriptions = tuple(parse_subscription(room.take(item)) for item in items)
     return ConsumerBeat(
         group=_name(data, "groupName"),
         consume_type=_enum(data, "consumeType", ConsumeType.CONSUME_PASSIVELY),

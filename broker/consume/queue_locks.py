@@ -127,7 +127,7 @@ class LockTable:
         self._locks.clear()
 
 
-QUEUES_PER_REQUEST_MAX = 65_536
+QUEUES_PER_REQUEST_MAX = 8_192
 ELECTION_WAIT_MS = 700
 """Java's and C++'s clients wait 1 s for their locks, and close the connection, held pulls and all, when they
 get no answer.

@@ -25,6 +25,8 @@ Unit = tuple[int, int, int]
 
 READ_BYTES_MAX = 256 * 1024
 """Of one read of the log; a larger record is read alone."""
+WORK_US_MAX: Final = 4_000
+"""Of the filter in one answer, by its own estimate: simple ones look at all that the other bounds allow."""
 
 
 class Units(Protocol):
@@ -38,11 +40,14 @@ class Units(Protocol):
 class PropertyBatch:
     """Collects wanted messages until it is full. `examined`: how many messages were skipped or collected.
 
-    It is also full when `read_bytes_max` bytes were read: a filter that selects few messages must not read
-    without a bound.
+    It is also full when `read_bytes_max` bytes were read, or so much was worked: a filter that selects few
+    messages must not read without a bound.
     """
 
-    __slots__ = ("_count_max", "_filter", "_left_bytes", "_log", "_pieces", "_room", "examined", "is_full")
+    __slots__ = (
+        *("_count_max", "_filter", "_left_bytes", "_left_us", "_log", "_pieces", "_room", "examined"),
+        "is_full",
+    )
 
     def __init__(
         self, log: MessageLog, wanted: MessageFilter, count_max: int, bytes_max: int, read_bytes_max: int
@@ -52,6 +57,7 @@ class PropertyBatch:
         self._count_max = count_max
         self._room = bytes_max
         self._left_bytes = read_bytes_max
+        self._left_us = WORK_US_MAX
         self._pieces: list[bytes] = []
         self.examined = 0
         self.is_full = False
@@ -99,7 +105,7 @@ class PropertyBatch:
                 self._pieces.append(data[start:end])
                 self._room -= size
             self.examined += 1
-            if len(self._pieces) >= self._count_max:
+            if len(self._pieces) >= self._count_max or self._left_us <= 0:
                 self.is_full = True
                 return
         self._left_bytes -= end
@@ -110,6 +116,7 @@ class PropertyBatch:
             properties = properties_of(data, start, size)
         except CorruptRecordError:
             return False  # no client could read it
+        self._left_us -= self._filter.work_us(properties)
         return self._filter.wants(properties)
 
 

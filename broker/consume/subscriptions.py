@@ -157,6 +157,13 @@ class RetryFilter(PropertyFilter):
     filter_of: Callable[[str], SqlFilter | None] = field(repr=False, compare=False)
 
     def wants(self, properties: bytes) -> bool:
-        topic = get_property(properties, _PROPERTY_RETRY_TOPIC)
-        wanted = None if topic is None else self.filter_of(topic.decode(errors="replace"))
+        wanted = self._filter_for(properties)
         return wanted is None or wanted.wants(properties)
+
+    def work_us(self, properties: bytes) -> int:
+        wanted = self._filter_for(properties)
+        return 4 if wanted is None else 4 + wanted.work_us(properties)
+
+    def _filter_for(self, properties: bytes) -> SqlFilter | None:
+        topic = get_property(properties, _PROPERTY_RETRY_TOPIC)
+        return None if topic is None else self.filter_of(topic.decode(errors="replace"))

@@ -28,6 +28,8 @@ from remoting.headers.pop import PopMessageRequestHeader
 RETRY_FIRST_EVERY = 5
 """How often a pop reads retries first (popFromRetryProbability 20)."""
 READS_MAX = 4
+READS_IN_VAIN_MAX = 6
+"""Of one pop over all its queues: its filter may want no message of any, and a topic has thousands."""
 """Reads of one queue for one pop: each skips messages that its filter does not match."""
 ANSWER_BYTES_MAX = 256 * 1024
 INIT_MODE_MIN = 0
@@ -63,6 +65,8 @@ class Fetched:
     is_damaged: bool = False
     has_more: bool = False
     """More messages follow those that the filter did not match."""
+    reads_in_vain: int = 0
+    """Whose messages the filter did not match."""
     free_in_ms: int | None = None
     """In how long messages in flight in order may be handed out again."""
 
@@ -122,6 +126,9 @@ class Fetcher:
                 self._fetch_from(pop, key, queue, fetched)
             except DamagedRecordError:
                 fetched.is_damaged = True  # repaired from the peers; other queues may have messages
+            if fetched.reads_in_vain >= READS_IN_VAIN_MAX:
+                fetched.has_more = True  # the next pop begins at another queue
+                break
         return fetched
 
     def next_offset(self, key: GroupQueueKey, queue: ConsumeQueue, init_mode: int = INIT_MODE_MIN) -> int:
@@ -190,7 +197,7 @@ class Fetcher:
         if room <= 0 or fetched.size_bytes >= ANSWER_BYTES_MAX:
             fetched.rest += max(queue.max_offset - start, 0)
             return
-        read = self._read(pop, key, start, room, ANSWER_BYTES_MAX - fetched.size_bytes)
+        read = self._read(pop, key, start, room, fetched)
         fetched.rest += max(queue.max_offset - read.next_offset, 0)
         if not read.places:
             fetched.has_more = fetched.has_more or read.next_offset < queue.max_offset
@@ -223,10 +230,11 @@ class Fetcher:
         fetched.free_in_ms = free_in_ms if known is None else min(known, free_in_ms)
         return True
 
-    def _read(self, pop: Pop, key: GroupQueueKey, start: int, room: int, bytes_max: int) -> _Read:
+    def _read(self, pop: Pop, key: GroupQueueKey, start: int, room: int, fetched: Fetched) -> _Read:
         """Raises DamagedRecordError."""
+        bytes_max = ANSWER_BYTES_MAX - fetched.size_bytes
         offset = start
-        for _ in range(READS_MAX):
+        for _ in range(min(READS_MAX, READS_IN_VAIN_MAX - fetched.reads_in_vain)):
             result = self._reader.read(key.topic, key.queue_id, offset, pop.filter, room, bytes_max)
             if result.status is ReadStatus.FOUND:
                 return _Read(start, result.next_offset, result.body, _places(result.body))
@@ -234,6 +242,7 @@ class Fetcher:
                 offset = start = result.next_offset
             elif result.status in _PASSED:
                 offset = result.next_offset
+                fetched.reads_in_vain += 1
             else:
                 break
         return _Read(start, offset)

@@ -43,6 +43,8 @@ from remoting.router import Guard, Router
 _KEPT_FOR_OTHERS: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})
 """Topics whose messages are of the topic in their property REAL_TOPIC."""
 DECISIONS_MAX: Final = 50_000
+SIGNED_BODY_BYTES_MAX: Final = 5 * 1024 * 1024
+"""The largest message, and what may be around it; a signature over more takes too long."""
 _NO_RIGHTS: Final = "Authorization failed. Please verify your access rights and try again."
 
 logger = logging.getLogger(__name__)
@@ -211,6 +213,8 @@ class AccessControl:
             return f"User:{name} is not found."
         if not account.is_enabled:
             return f"User:{name} is disabled."
+        if len(request.body) > SIGNED_BODY_BYTES_MAX:
+            return f"the body is too large to be checked: {SIGNED_BODY_BYTES_MAX} bytes are possible."
         if account.secret is None or not is_signed_with(request, account.secret):
             return "check signature failed."
         return None

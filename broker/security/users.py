@@ -9,7 +9,7 @@ import hmac
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from broker.config import BrokerConfig, ConfigError
 from broker.feature import Core, Feature
@@ -49,6 +49,8 @@ from remoting.headers.auth import (
 from remoting.router import Handler, HandlerResult, Handlers
 from remoting.slices import Steps
 
+ADDRESSES_MAX: Final = 1_000
+"""In the rights that one request gives."""
 logger = logging.getLogger(__name__)
 
 
@@ -182,6 +184,7 @@ class UserAdmin:
         body = _body(request)
         if not body.get("policies"):
             raise RequestError(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
+        _check_addresses(body)
         rights = AccessList.from_json(body, subject)
         if self._accounts.get(rights.username) is None:
             raise AccessError(f"The subject of {rights.subject} is not exist.")
@@ -248,6 +251,19 @@ class UserAdmin:
     def _is_no_super_user(self, request: RemotingCommand) -> bool:
         account = self._control.acting_user(request)
         return account is not None and not account.is_super
+
+
+def _check_addresses(body: dict[str, Any]) -> None:
+    """Each costs the time of several entries. Raises AccessError."""
+    policies = body["policies"] if isinstance(body["policies"], list) else []
+    entries = [entry for each in policies if isinstance(each, dict) for entry in _list(each, "entries")]
+    if sum(len(_list(entry, "sourceIps")) for entry in entries) > ADDRESSES_MAX:
+        raise AccessError(f"At most {ADDRESSES_MAX} source ips are possible at once.")
+
+
+def _list(data: object, name: str) -> list[Any]:
+    found = data.get(name) if isinstance(data, dict) else None
+    return found if isinstance(found, list) else []
 
 
 def _refused_by_remark(handler: Handler) -> Handler:

@@ -15,6 +15,7 @@ from broker.config import BrokerConfig
 from broker.leadership import Readiness
 from broker.responses import committed_answer, invalid
 from broker.send.admission import (
+    BATCH_MESSAGES_MAX,
     PLAIN_SYS_FLAGS,
     Admission,
     Admitted,
@@ -68,7 +69,7 @@ class SequencedAdmission:
     def __init__(self, config: BrokerConfig, admission: Admission, store_host: bytes) -> None:
         self._admission = admission
         self._store_host = store_host
-        self._messages_max = config.pending_appends_max
+        self._messages_max = min(config.pending_appends_max, BATCH_MESSAGES_MAX)
         self._levels = len(config.delay_levels_ms)
 
     def admit(

@@ -29,9 +29,10 @@ DEPTH_MAX: Final = 200
 """How deep conditions may be nested: each level is one call more when a message is looked at."""
 
 Value = str | bool | int | float | None
-Evaluate = Callable[[bytes], Value]
-"""From the properties of a record, as the log has them."""
-Condition = Callable[[bytes], bool | None]
+Properties = bytes | dict[bytes, bytes]
+"""Of a record, as the log has them, or taken apart."""
+Evaluate = Callable[[Properties], Value]
+Condition = Callable[[Properties], bool | None]
 """None is SQL's third value, unknown."""
 
 
@@ -94,8 +95,8 @@ def property_of(name: str) -> Operand:
     """The property of that name, case-sensitive."""
     key = name.encode()
 
-    def evaluate(properties: bytes) -> str | None:
-        found = get_property(properties, key)
+    def evaluate(properties: Properties) -> str | None:
+        found = properties.get(key) if isinstance(properties, dict) else get_property(properties, key)
         return None if found is None else found.decode(errors="replace")
 
     return Operand(Kind.PROPERTY, evaluate)
@@ -135,6 +136,7 @@ def words_of(operand: Operand) -> str:
 INTEGER_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 _LONG_DIGITS_MAX: Final = 19
+_NUMBER_CHARS_MAX: Final = 16_384
 _BASIC_PLANE_END: Final = 0x10000
 _WHOLE: Final = re.compile(r"[+-]?\d+")
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
@@ -164,6 +166,8 @@ def double_of(text: str) -> float:
     """Double.valueOf: spaces around it, a suffix, hexadecimal digits, NaN and Infinity are fine. Raises
     NotANumberError.
     """
+    if len(text) > _NUMBER_CHARS_MAX:  # Java reads it; here it would take too long
+        raise NotANumberError
     trimmed = text.strip(_TRIMMED)
     if decimal := _DECIMAL.fullmatch(trimmed):
         return float(decimal[1])
@@ -196,7 +200,9 @@ def _sign(zero: float) -> int:
 
 def _whole(text: str, largest: int) -> int:
     """Decimal digits of any script, as Character.digit takes them, but one UTF-16 unit each."""
-    if not _WHOLE.fullmatch(text) or (not text.isascii() and max(map(ord, text)) >= _BASIC_PLANE_END):
+    if len(text) > _NUMBER_CHARS_MAX or not _WHOLE.fullmatch(text):
+        raise NotANumberError
+    if not text.isascii() and max(map(ord, text)) >= _BASIC_PLANE_END:
         raise NotANumberError
     digits = text.lstrip("+-").lstrip("0")
     if len(digits) > _LONG_DIGITS_MAX:
@@ -245,7 +251,7 @@ def ordered(answer: Answer, left: Operand, right: Operand) -> Operand:
     evaluate_left, evaluate_right = left.evaluate, right.evaluate
     meet = _meeting(left.kind, right.kind)
 
-    def evaluate(properties: bytes) -> bool | None:
+    def evaluate(properties: Properties) -> bool | None:
         one = evaluate_left(properties)
         if one is None:
             return None
@@ -285,12 +291,10 @@ def is_null(operand: Operand) -> Operand:
     return condition(lambda properties: evaluate(properties) is None, operand)
 
 
-def _equality(
-    left: Evaluate, right: Evaluate, same: Callable[[Any, Any], bool]
-) -> Callable[[bytes], bool | None]:
+def _equality(left: Evaluate, right: Evaluate, same: Callable[[Any, Any], bool]) -> Condition:
     """Not SQL's rule but RocketMQ's: two missing values are equal, and a value is not what is missing."""
 
-    def evaluate(properties: bytes) -> bool | None:
+    def evaluate(properties: Properties) -> bool | None:
         one = left(properties)
         other = right(properties)
         if one is None:

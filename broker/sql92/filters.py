@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from broker.sql92.compiler import SqlCompiler
 
 EXPRESSIONS_MAX: Final = 4_096
+PLAIN_LOOKUPS_MAX: Final = 4
+"""Of an expression that looks up properties one by one, which is slow for a message with thousands."""
 CHARS_MAX: Final = 1024 * 1024
 """Of all expressions kept; what they are compiled to takes a few dozen times as much."""
 
@@ -26,13 +28,29 @@ class SqlFilter(PropertyFilter):
     condition: Condition = field(repr=False, compare=False)
     end: int
     """Where in the text the condition ends: as with RocketMQ the rest counts for nothing."""
+    lookups: int = 0
+    """How often it names a property."""
 
     def wants(self, properties: bytes) -> bool:
         """Whether the expression is true for these properties: not false, not unknown, not failing."""
         try:
-            return self.condition(properties) is True
+            if self.lookups <= PLAIN_LOOKUPS_MAX:
+                return self.condition(properties) is True
+            return self.condition(_taken_apart(properties)) is True
         except EvaluationError:
             return False
+
+    def work_us(self, properties: bytes) -> int:
+        count = properties.count(b"\x01")
+        if self.lookups <= PLAIN_LOOKUPS_MAX:
+            return 2 + self.lookups * (1 + count // 4)
+        return 2 + count // 3 + self.lookups * (1 + len(properties) // 2_000)
+
+
+def _taken_apart(properties: bytes) -> dict[bytes, bytes]:
+    """Of several of one name the last that is not empty counts, as `get_property` has it."""
+    pairs = (piece.partition(b"\x01") for piece in properties.split(b"\x02"))
+    return {name: value for name, _, value in pairs if value}
 
 
 class SqlFilters:
@@ -67,9 +85,10 @@ class SqlFilters:
     def _compile(self, expression: str) -> SqlFilter | FilterError:
         try:
             condition, end = self._compiler.compile(expression)
+            lookups = self._compiler.lookups
         except FilterError as error:
             return error.with_traceback(None)
-        return SqlFilter(expression, condition, end)
+        return SqlFilter(expression, condition, end, lookups)
 
     def _keep(self, expression: str, found: SqlFilter | FilterError) -> SqlFilter | FilterError:
         self._kept[expression] = found

@@ -18,6 +18,7 @@ ENTRIES_MAX: Final = 1_000
 NAME_CHARS_MAX: Final = 255
 PASSWORD_CHARS_MAX: Final = 1_024
 SOURCE_IPS_MAX: Final = 100
+_VALUE_CHARS_MAX: Final = 40
 USER_PREFIX: Final = "User:"
 
 
@@ -78,7 +79,7 @@ _Value = TypeVar("_Value", bound=Enum)
 
 def by_name(values: type[_Value], name: object) -> _Value | None:
     """The value with this name, in whatever case; None when there is none."""
-    lowered = name.lower() if isinstance(name, str) else None
+    lowered = name.lower() if isinstance(name, str) and len(name) <= _VALUE_CHARS_MAX else None
     return next((value for value in values if value.value.lower() == lowered), None)
 
 
@@ -243,13 +244,16 @@ class AccessList:
         listed = data.get("policies") if isinstance(data, dict) else None
         if not isinstance(listed, list) or not listed:
             raise AccessError("The policies is empty.")
+        sizes = [len(entries) for each in listed if isinstance(entries := _entries(each), list)]
+        if max(len(listed), sum(sizes)) > ENTRIES_MAX:
+            raise AccessError(f"A user has at most {ENTRIES_MAX} policy entries.")
         policies: dict[PolicyType, list[PolicyEntry]] = {}
         for policy in listed:
-            entries = policy.get("entries") if isinstance(policy, dict) else None
+            entries = _entries(policy)
             if not isinstance(entries, list) or not entries:
                 raise AccessError("The policy entries is empty.")
             kind = by_name(PolicyType, policy.get("policyType")) or PolicyType.CUSTOM
-            policies.setdefault(kind, []).extend(map(PolicyEntry.from_json, entries[: ENTRIES_MAX + 1]))
+            policies.setdefault(kind, []).extend(map(PolicyEntry.from_json, entries))
         return _bounded(cls(username, {kind: _merged((), new) for kind, new in policies.items()}))
 
     def updated(self, other: "AccessList") -> "AccessList":
@@ -266,6 +270,10 @@ class AccessList:
             for each, entries in self.policies.items()
         }
         return replace(self, policies={each: entries for each, entries in policies.items() if entries})
+
+
+def _entries(policy: object) -> object:
+    return policy.get("entries") if isinstance(policy, dict) else None
 
 
 def _merged(known: Iterable[PolicyEntry], new: Iterable[PolicyEntry]) -> list[PolicyEntry]:

@@ -42,6 +42,9 @@ from broker.state.groups import RequestMode, SubscriptionGroupConfig
 from broker.state.topics import DataVersion, TopicConfig
 from broker.state.writers import WriterTable
 from commitlog.sequences import writer_key
+from remoting.slices import Steps
+
+PAIRS_PER_STEP: Final = 2_000
 
 
 class OffsetTable:
@@ -68,9 +71,27 @@ class OffsetTable:
         """Committed offset of every queue of the topic that the group has one for."""
         return self._table.get((topic, group), {})
 
-    def topics_of(self, group: str) -> list[str]:
-        """Topics the group has committed offsets for, in alphabetical order."""
-        return sorted(topic for topic, owner in self._table if owner == group)
+    def topics_of(self, group: str) -> Steps[list[str]]:
+        """Topics the group has committed offsets for, in alphabetical order; in steps, since all groups' are
+        looked through.
+        """
+        found = []
+        for number, (topic, owner) in enumerate(self.pairs()):
+            if owner == group:
+                found.append(topic)
+            if not number % PAIRS_PER_STEP:
+                yield
+        return sorted(found)
+
+    def groups_of(self, topic: str) -> Steps[list[str]]:
+        """Groups that have committed offsets for the topic."""
+        found = []
+        for number, (name, group) in enumerate(self.pairs()):
+            if name == topic:
+                found.append(group)
+            if not number % PAIRS_PER_STEP:
+                yield
+        return found
 
     def items(self) -> Iterator[tuple[str, str, Mapping[int, int]]]:
         """All (topic, group, offsets by queue)."""

@@ -14,6 +14,7 @@ from broker.config import BrokerConfig
 from broker.timer.scheduling import LEVELS_MAX, SCHEDULE_TOPIC, TIMER_TOPIC
 from commitlog.dispatch import STATE_TOPIC as STATE_TOPIC
 from remoting.route import DEFAULT_TOPIC
+from remoting.slices import Steps
 
 PERM_INHERIT = 1
 PERM_WRITE = 2
@@ -21,6 +22,9 @@ PERM_READ = 4
 PERM_READ_WRITE = PERM_READ | PERM_WRITE
 PERM_MAX = 15
 QUEUE_NUMS_MAX = 65_536
+_ROWS_PER_STEP = 100
+QUEUE_NUMS_ASKED_MAX = 4_096
+"""That a request may give to a topic. Requests about all queues of a topic are handled in one piece."""
 TOPIC_CHARS_MAX = 127
 ATTRIBUTES_MAX = 64
 
@@ -140,6 +144,14 @@ def check_topic_config(config: TopicConfig) -> None:
         raise ConfigFormatError(
             f"topicFilterType '{config.topic_filter_type}' is not SINGLE_TAG or MULTI_TAG"
         )
+
+
+def asked_queues_error(*queue_nums: int) -> str | None:
+    """Why a request may not ask for so many queues of one topic, or None if it may."""
+    most = max(queue_nums)
+    if most <= QUEUE_NUMS_ASKED_MAX:
+        return None
+    return f"{most} queues of one topic are too many: {QUEUE_NUMS_ASKED_MAX} are possible"
 
 
 def topic_name_error(name: str) -> str | None:
@@ -266,3 +278,13 @@ class EncodedTopics:
             for name, topic in topics.items()
         }
         return b"{%s}" % b",".join([row for _, row in self._rows.values()])
+
+    def prepare(self, topics: Mapping[str, TopicConfig]) -> Steps[None]:
+        """Encode what `table` of these topics would have to, as steps of long work."""
+        known = self._rows
+        for number, (name, topic) in enumerate(list(topics.items())):
+            row = known.get(name)
+            if row is None or row[0] is not topic:
+                known[name] = topic, b"%s:%s" % (orjson.dumps(name), orjson.dumps(topic.to_json()))
+            if not number % _ROWS_PER_STEP:
+                yield

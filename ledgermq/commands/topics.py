@@ -29,9 +29,9 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
 Brokers = Annotated[
     list[str] | None, typer.Option("--broker", metavar="NAME", help="Only on this broker; may be repeated.")
 ]
-Queues = Annotated[int | None, typer.Option(min=1, max=65_536, help="Read and write queues on each broker.")]
-ReadQueues = Annotated[int | None, typer.Option(min=1, max=65_536, help="Queues to read from.")]
-WriteQueues = Annotated[int | None, typer.Option(min=1, max=65_536, help="Queues to send to.")]
+Queues = Annotated[int | None, typer.Option(min=1, max=4_096, help="Read and write queues on each broker.")]
+ReadQueues = Annotated[int | None, typer.Option(min=1, max=4_096, help="Queues to read from.")]
+WriteQueues = Annotated[int | None, typer.Option(min=1, max=4_096, help="Queues to send to.")]
 Ordered = Annotated[bool | None, typer.Option("--ordered/--unordered", help="Whether its order is strict.")]
 Attributes = Annotated[
     list[str] | None,

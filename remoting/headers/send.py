@@ -15,6 +15,7 @@ import orjson
 
 from remoting.command import RemotingCommand
 from remoting.errors import HeaderError
+from remoting.fastjson import loads_request
 from remoting.headers.fields import Int, Long, RequestHeader, parse_bool, request_header, wire_name
 
 _INT32_MAX: Final = 0x7FFFFFFF
@@ -189,7 +190,7 @@ class BatchEnd:
     def parse(cls, body: bytes) -> Self:
         """Raises ValueError."""
         try:
-            fields: Any = orjson.loads(body)
+            fields: Any = loads_request(body)
             writers = {
                 str(writer): {
                     int(partition): (int(rows), str(digest).encode())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker.pop import ledger
-from broker.pop.fetch import Fetcher, Pop, _Read
+from broker.pop.fetch import Fetched, Fetcher, Pop, _Read
 from broker.pop.ledger import OnDone, PopLedger
 from broker.pop.ops import GroupQueueKey
 from broker.pop.revival import Revival
@@ -96,9 +96,9 @@ def test_order_that_leaves_out_what_was_acknowledged_is_found(monkeypatch: pytes
     read = Fetcher._read
 
     def only_pending(
-        self: Fetcher, pop: Pop, key: GroupQueueKey, start: int, room: int, bytes_max: int
+        self: Fetcher, pop: Pop, key: GroupQueueKey, start: int, room: int, fetched: Fetched
     ) -> _Read:
-        found = read(self, pop, key, start, room, bytes_max)
+        found = read(self, pop, key, start, room, fetched)
         group_queue = self._ledger.group_queue(key)
         if (
             not pop.header.order

@@ -40,7 +40,7 @@ def topics_body(*rows: Any) -> bytes:
 
 
 async def test_topics_are_created_and_their_attributes_changed(operator: Operator) -> None:
-    names = [f"t{number}" for number in range(1_200)]
+    names = [f"t{number}" for number in range(700)]
     rows = [
         {"topicName": name, "attributes": {"+message.type": "FIFO", "+reserve.time": "1"}} for name in names
     ]

@@ -7,6 +7,7 @@ import pytest
 
 from remoting.command import (
     BINARY_HEADER,
+    FIELDS_MAX,
     JSON_HEADER,
     RemotingCommand,
     decode_command,
@@ -201,3 +202,26 @@ def test_repr_names_the_code_and_hides_the_body() -> None:
     assert "code=34" in text
     assert "body_bytes=6" in text
     assert "secret" not in text
+
+
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_header_of_too_many_fields_is_refused_before_it_is_read(blank: str) -> None:
+    fields = ",".join(f'"{at:x}"{blank}:""' for at in range(2 * FIELDS_MAX + 100))
+    header = f'{{"code":1,"language":"JAVA","extFields":{{{fields}}}}}'.encode()
+    with pytest.raises(CommandError, match="fields are possible"):
+        decode_command(len(header).to_bytes(4, "big") + header)
+
+
+def test_a_binary_header_of_too_many_fields_is_refused() -> None:
+    few = RemotingCommand(1, ext_fields={f"{at:x}": "" for at in range(FIELDS_MAX)})
+    few.serialize_type = BINARY_HEADER
+    assert len(decode_command(encode_command(few)[4:]).ext_fields) == FIELDS_MAX
+    few.ext_fields["one more"] = ""
+    with pytest.raises(CommandError, match="more than"):
+        decode_command(encode_command(few)[4:])
+
+
+def test_a_long_text_in_a_header_may_have_any_signs() -> None:
+    text = '{"a":"b\\\\"}' * 20_000
+    command = RemotingCommand(1, ext_fields={"text": text})
+    assert decode_command(encode_command(command)[4:]).ext_fields == {"text": text}

