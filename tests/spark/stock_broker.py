@@ -66,34 +66,42 @@ def _fetch_into(folder: Path, version: str) -> None:
 class StockBroker:
     """One name server and one broker, not replicated, on 127.0.0.1. Two that start together need ports
     of their own: `ports_from` of one is PORTS_FOR_ONE above the other's. `acl` is a `plain_acl.yml` of
-    RocketMQ 4: with it the broker's access control is on.
+    RocketMQ 4: with it the broker's access control is on. `namesrv`: a name server that runs already.
     """
 
     def __init__(
-        self, folder: Path, version: str, ports_from: int = PORTS_FROM, acl: str | None = None
+        self,
+        folder: Path,
+        version: str,
+        ports_from: int = PORTS_FROM,
+        acl: str | None = None,
+        namesrv: str | None = None,
     ) -> None:
         self.folder = folder
         self.version = version
         self._acl = acl
         self._jars = fetch(version)
         self._namesrv_port, self._broker_port = _free_ports(ports_from)
-        self.namesrv = f"127.0.0.1:{self._namesrv_port}"
+        self._has_own_namesrv = namesrv is None
+        self.namesrv = namesrv or f"127.0.0.1:{self._namesrv_port}"
         self.address = f"127.0.0.1:{self._broker_port}"
         self._processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self) -> None:
-        """Start both and wait until the name server knows the broker."""
-        config = self._write("namesrv.conf", {"listenPort": self._namesrv_port})
-        self._spawn("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", config, 128)
-        self._start_broker()
+    def start(self, **settings: object) -> None:
+        """Start both, the broker with these settings, and wait until the name server knows the broker."""
+        if self._has_own_namesrv:
+            config = self._write("namesrv.conf", {"listenPort": self._namesrv_port})
+            self._spawn("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", config, 128)
+        self._start_broker(**settings)
 
-    def _start_broker(self) -> None:
+    def _start_broker(self, **further: object) -> None:
         store = self.folder / "store"
         settings: dict[str, object] = {"namesrvAddr": self.namesrv, "brokerIP1": "127.0.0.1"}
         settings |= {"listenPort": self._broker_port, "brokerName": "stock", "brokerId": 0}
         settings |= {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
         settings |= {"mappedFileSizeCommitLog": FILE_BYTES, "diskMaxUsedSpaceRatio": 99}
         settings |= {"haListenPort": self._broker_port + _HA_PORT}
+        settings |= further
         if self._acl is not None:
             settings["aclEnable"] = "true"
             (conf := self.folder / "home/conf").mkdir(parents=True, exist_ok=True)
