@@ -46,7 +46,7 @@ class Composed:
             "PYTHONPATH": str(ROOT),
             "LEDGERMQ_ADMIN_TOKENS": f"me:admin:{TOKEN}",
         }
-        for name in (*BROKERS, "namesrv", "admin"):
+        for name in (*BROKERS, "namesrv", "admin", "grpc"):
             self.data(name).mkdir(parents=True)
 
     def data(self, name: str) -> Path:
@@ -121,9 +121,9 @@ def test_the_file_makes_a_cluster_whose_members_know_each_other(composed: Compos
     composed.init()  # a second start changes nothing
     composed.start("namesrv")
     wait_for("namesrv is healthy", lambda: composed.is_healthy("namesrv"), LIMIT_S)
-    for name in (*BROKERS, "admin"):
+    for name in (*BROKERS, "admin", "grpc"):
         composed.start(name)
-    for name in (*BROKERS, "admin"):
+    for name in (*BROKERS, "admin", "grpc"):
         wait_for(f"{name} is healthy", partial(composed.is_healthy, name), LIMIT_S)
 
     headers = {"Authorization": f"Bearer {TOKEN}"}
