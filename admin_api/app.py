@@ -12,6 +12,7 @@ from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
+from admin_api.access.routes import router as access_router
 from admin_api.audit.log import AuditLog, Auditor, Refusals
 from admin_api.audit.routes import router as audit_router
 from admin_api.brokers.routes import maintenance_router
@@ -68,6 +69,7 @@ def mount_static(app: FastAPI) -> None:
 
 
 _ROUTERS = (
+    access_router,
     audit_router,
     brokers_router,
     cluster_router,

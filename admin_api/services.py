@@ -15,6 +15,10 @@ from remoting.client.aio import RemotingClient, client_from
 from sockets.tls import TlsFilesError
 
 if TYPE_CHECKING:
+    from admin_api.access.changes import AccessChanger
+    from admin_api.access.places import Places
+    from admin_api.access.service import AccessReader
+    from admin_api.access.switching import Switches
     from admin_api.brokers.changes import BrokerChanger, CleaningService, NameServer
     from admin_api.brokers.service import BrokerService
     from admin_api.cluster.reader import ClusterReader
@@ -37,8 +41,10 @@ class Services:
     longer to build than its answer takes to come.
     """
 
-    def __init__(self, client: Invoker, settings: Settings) -> None:
+    def __init__(self, client: Invoker, settings: Settings, account: str | None = None) -> None:
+        """`account`: the access key that the client signs with."""
         self.settings = settings
+        self.account = account
         self.gateway = Gateway(client, settings)
         self.directory = BrokerDirectory(self.gateway, settings)
 
@@ -156,6 +162,30 @@ class Services:
 
         return BrokerChanger(self.gateway, self.directory, self.brokers)
 
+    @cached_property
+    def access_places(self) -> "Places":
+        from admin_api.access.places import Places
+
+        return Places(self.gateway, self.directory)
+
+    @cached_property
+    def access(self) -> "AccessReader":
+        from admin_api.access.service import AccessReader
+
+        return AccessReader(self.gateway, self.access_places, is_signing=self.account is not None)
+
+    @cached_property
+    def access_changes(self) -> "AccessChanger":
+        from admin_api.access.changes import AccessChanger
+
+        return AccessChanger(self.access_places, self.account)
+
+    @cached_property
+    def access_switches(self) -> "Switches":
+        from admin_api.access.switching import Switches
+
+        return Switches(self.gateway, self.access_places, self.brokers, self.account)
+
     def make_all(self) -> None:
         """Imports and makes every service now, so that the first request does not wait for it."""
         for name, part in vars(type(self)).items():
@@ -183,7 +213,7 @@ async def open_services(
         client = own = _client(settings)
     else:
         own = None
-    services = Services(watched(client), settings)
+    services = Services(watched(client), settings, None if own is None else own.account)
     try:
         yield services
     finally:

@@ -86,20 +86,25 @@ class ConfigChange:
         values = {key: value for key, value in self.settings.items() if key in changed}
         if not values:
             return ()
-        source = ConfigSource(self.changer.gateway)
-        try:
-            before = await source.read(self.address)
-            await source.change(self.address, values)
-        except AskError as error:
-            return [Outcome.failed(key, error) for key in sorted(values)]
+        outcomes = await change_settings(ConfigSource(self.changer.gateway), self.address, values)
         self.changer.brokers.invalidate()
-        if before.runtime_keys is not None:  # LedgerMQ refuses what it cannot use
-            return [Outcome(key, ok=True) for key in sorted(values)]
-        try:
-            after = await source.read(self.address)
-        except AskError as silence:
-            return unread_outcomes(values, silence)
-        return settings_outcomes(values, before.values, after.values)
+        return outcomes
+
+
+async def change_settings(source: ConfigSource, address: str, values: Mapping[str, str]) -> Sequence[Outcome]:
+    """Change these keys of one broker, all or none; an outcome for each."""
+    try:
+        before = await source.read(address)
+        await source.change(address, values)
+    except AskError as error:
+        return [Outcome.failed(key, error) for key in sorted(values)]
+    if before.runtime_keys is not None:  # LedgerMQ refuses what it cannot use
+        return [Outcome(key, ok=True) for key in sorted(values)]
+    try:
+        after = await source.read(address)
+    except AskError as silence:
+        return unread_outcomes(values, silence)
+    return settings_outcomes(values, before.values, after.values)
 
 
 def _check(settings: Mapping[str, str], current: BrokerSettings) -> None:

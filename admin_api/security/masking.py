@@ -13,6 +13,7 @@ _SIGNS: Final = (
     "accesskey",
     "privatekey",
     "socksproxy",  # its value has the user and the password
+    "initauthenticationuser",  # so has this one
 )
 
 

@@ -38,15 +38,29 @@ class QueueKey(Body):
 
 def read_json(address: str, body: bytes, what: str, bytes_max: int = BODY_BYTES_MAX) -> dict[str, Any]:
     """The object in an answer's body; `what` names it in the error. Raises: AskError."""
-    if len(body) > bytes_max:
-        raise AskError(address, f"{address}: its {what} has {len(body)} bytes, {bytes_max} are read")
-    try:
-        value = loads(body)
-    except FastjsonError as error:
-        raise AskError(address, f"{address}: its {what} cannot be read: {error}") from error
+    value = _read(address, body, what, bytes_max)
     if not isinstance(value, dict):
         raise AskError(address, f"{address}: its {what} cannot be read: it is no object")
     return value
+
+
+def read_list(
+    address: str, body: bytes, model: type[M], what: str, bytes_max: int = BODY_BYTES_MAX
+) -> list[M]:
+    """The list in an answer's body; an answer without a body has none. Raises: AskError."""
+    value = _read(address, body, what, bytes_max) if body else []
+    if not isinstance(value, list):
+        raise AskError(address, f"{address}: its {what} cannot be read: it is no list")
+    return [check(address, row, model, what) for row in value]
+
+
+def _read(address: str, body: bytes, what: str, bytes_max: int) -> Any:
+    if len(body) > bytes_max:
+        raise AskError(address, f"{address}: its {what} has {len(body)} bytes, {bytes_max} are read")
+    try:
+        return loads(body)
+    except FastjsonError as error:
+        raise AskError(address, f"{address}: its {what} cannot be read: {error}") from error
 
 
 def table_of(address: str, value: Mapping[str, Any], key: str, what: str, rows_max: int) -> dict[str, Any]:

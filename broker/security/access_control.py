@@ -21,7 +21,7 @@ from broker.security.required_access import (
     access_to_message,
     required_access,
 )
-from broker.state.access import AccessList, UserStatus, UserType
+from broker.state.access import NO_SUPER_USER, AccessList, UserStatus, UserType
 from broker.state.state import ReplicatedState
 from broker.state.tables import AccessTable
 from broker.state.topics import HALF_TOPIC
@@ -115,7 +115,7 @@ def check_switch_on(config: BrokerConfig, accounts: Accounts, wanted: BrokerConf
     if problem is not None:
         return f"access control needs, in the configuration file of each node, {problem}"
     if not accounts.has_super_user():
-        return "there is no enabled super user to switch access control off again: create one first"
+        return NO_SUPER_USER
     return None
 
 

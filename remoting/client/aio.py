@@ -78,6 +78,11 @@ class RemotingClient:
         self._all_closed = asyncio.Event()
         self._is_closed = False
 
+    @property
+    def account(self) -> str | None:
+        """The access key that requests are signed with; None: they are not signed."""
+        return None if self._signer is None else self._signer.access_key
+
     async def invoke(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
         """Send a request to `host:port` and return the answer, whatever its code.
 
