@@ -368,9 +368,7 @@ class AccessChanger:
     def _warn_of_own(self, name: str) -> list[str]:
         if name != self._account:
             return []
-        return [
-            f"This service signs its own requests as {name}: brokers that check users may refuse it then."
-        ]
+        return [f"Requests from here are signed as {name}: brokers that check users may refuse them then."]
 
 
 def _name(name: str) -> str:

@@ -12,7 +12,7 @@ from admin_api.errors import missing
 from admin_api.gateway import AskError, Gateway, Trouble, outcome
 from admin_api.sources.broker_admin import ConfigSource
 from admin_api.sources.brokers import BrokerDirectory, BrokerSet
-from admin_api.sources.users import VERSION_5_3, Entry, UserBody, UserSource
+from admin_api.sources.users import Entry, UserBody, UserSource
 from remoting.codes import ResponseCode
 
 AUTHENTICATION_KEY: Final = "authenticationEnabled"
@@ -47,8 +47,6 @@ class Access:
 
     place: Place
     settings: Mapping[str, str]
-    version: int
-    """RocketMQ's MQVersion."""
 
     @property
     def mode(self) -> AccessMode:
@@ -83,10 +81,11 @@ class Access:
                 "Its nodes have no key to encrypt passwords with: set authKeyPath in the configuration file "
                 "of each node and restart them one by one."
             )
-        if self.version < VERSION_5_3:
-            return "RocketMQ keeps users from 5.3 on; before it has the accounts of plain_acl.yml."
         if not self.keeps_users:
-            return "It keeps users once authenticationMetadataProvider is set in its configuration file."
+            return (
+                "RocketMQ keeps users from 5.3 on, once authenticationMetadataProvider is set in its "
+                "configuration file."
+            )
         return (
             f"RocketMQ reads {AUTHENTICATION_KEY} and {AUTHORIZATION_KEY} when it starts: set them in its "
             "configuration file and restart it."
@@ -167,7 +166,7 @@ class Places:
     async def access(self, place: Place) -> Access:
         """Raises: AskError."""
         settings = await self._config.read(place.address)
-        return Access(place, settings.values, self._gateway.version_of(place.address))
+        return Access(place, settings.values)
 
     async def seen(self, place: Place, name: str) -> Seen | None:
         """Raises: AskError."""

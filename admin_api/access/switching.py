@@ -98,7 +98,7 @@ class SwitchChange:
     async def _warnings(self, access: Access, values: Mapping[str, str]) -> list[str]:
         """What clients and this service will notice. Raises: ChangeRefusedError, AskError."""
         name = access.place.name
-        after = Access(access.place, {**access.settings, **values}, access.version)
+        after = Access(access.place, {**access.settings, **values})
         warnings = [f"This holds for every node of {name}, also after a restart."]
         if after.mode not in _CHECKING:
             if after.mode is AccessMode.ACCOUNTS:
@@ -113,19 +113,19 @@ class SwitchChange:
         return [*warnings, *self._own_warnings(name, users)]
 
     def _own_warnings(self, name: str, users: Mapping[str, UserBody]) -> Iterator[str]:
-        """Whether this service is one of those that are refused."""
+        """Whether this service is one of the clients that are refused."""
         account = self.switches.account
         if account is None:
             yield (
-                f"This service signs no requests: {name} will refuse it, and it cannot switch this off "
-                "again. Give it the account of a super user first (LEDGERMQ_ACCESS_KEY, LEDGERMQ_SECRET_KEY)."
+                f"Requests from here are not signed: {name} will refuse them, and it cannot be switched off "
+                "again from here. Sign as a super user first (LEDGERMQ_ACCESS_KEY, LEDGERMQ_SECRET_KEY)."
             )
         elif account not in users:
-            yield f"This service signs as {account}, which is no user of {name}: it will be refused."
+            yield f"Requests from here are signed as {account}, no user of {name}: it will refuse them."
         elif not users[account].is_super:
             yield (
-                f"This service signs as {account}, which is no enabled super user of {name}: it will be "
-                "refused much, and may not be able to switch this off again."
+                f"Requests from here are signed as {account}, no enabled super user of {name}: it may refuse "
+                "them, and it may not be possible to switch it off again from here."
             )
 
     async def carry_out(self, preview: Preview) -> Sequence[Outcome]:

@@ -13,7 +13,6 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from admin_api.gateway import Gateway
 from admin_api.sources.bodies import Body, check, read_json, read_list
-from admin_api.sources.groups import VERSION_5
 from broker.state.access import USER_PREFIX, PolicyType, UserStatus, UserType, by_name
 from remoting.codes import RequestCode
 from remoting.headers.auth import (
@@ -24,8 +23,6 @@ from remoting.headers.auth import (
     UserRequestHeader,
 )
 
-VERSION_5_3: Final = VERSION_5 + 2 * 30
-"""5.3.0-SNAPSHOT: the first with users."""
 CHANGE_TIMEOUT_MS: Final = 5_000
 """A change waits for a majority."""
 LIST_TIMEOUT_MS: Final = 3_000

@@ -20,9 +20,7 @@ PASSWORD_CHARS_MAX: Final = 1_024
 SOURCE_IPS_MAX: Final = 100
 _VALUE_CHARS_MAX: Final = 40
 USER_PREFIX: Final = "User:"
-NO_SUPER_USER: Final = (
-    "there is no enabled super user to switch access control off again: create one first"
-)
+NO_SUPER_USER: Final = "there is no enabled super user to switch access control off again: create one first"
 """Why a node refuses to switch access control on."""
 
 

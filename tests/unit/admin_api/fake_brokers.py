@@ -97,7 +97,9 @@ class FakeBroker:
 
 
 class FakeBrokers:
-    """The seam `Invoker`: who was asked what, and how many bytes came back."""
+    """The seam `Invoker`: who was asked what, and how many bytes came back. `account`: what it signs as."""
+
+    account: str | None = None
 
     def __init__(self, *brokers: FakeBroker) -> None:
         self.brokers = {broker.address: broker for broker in brokers}

@@ -2,6 +2,7 @@
 of which keeps users of its own and answers with passwords.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,9 @@ _CONFIG = (RequestCode.GET_BROKER_CONFIG, RequestCode.UPDATE_BROKER_CONFIG)
 class GuardedBrokers(FakeBrokers):
     """`broker-a` is a LedgerMQ group; `signer` is this service's account."""
 
-    def __init__(self, folder: Path, signer: Signer | None = ROOT, **values: Any) -> None:
+    def __init__(self, folder: Path, **values: Any) -> None:
         super().__init__(FakeBroker("broker-a", N0))
-        self.signer = signer
+        self.signer: Signer | None = ROOT
         self.secured = Secured(folder, **values)
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
@@ -41,11 +42,12 @@ class GuardedBrokers(FakeBrokers):
 
 
 class StockBroker(FakeBroker):
-    """One of RocketMQ, with its own users; `version` is its MQVersion."""
+    """One of RocketMQ, with its own users."""
 
     def __init__(self, address: str, broker_id: int = 0, version: int = V5_4_0, **settings: str) -> None:
         super().__init__("broker-s", address, broker_id, is_stock=True)
         self.version = version
+        """An answer's, as RocketMQ's MQVersion."""
         self.settings = {"brokerName": "broker-s", **settings}
         self.users: dict[str, dict[str, str]] = {}
         self.acls: dict[str, list[dict[str, Any]]] = {}
@@ -103,7 +105,9 @@ class StockBrokers(FakeBrokers):
         return await super().invoke(address, command, timeout_s)
 
 
-def stock_pair(version: int = V5_4_0, **settings: str) -> tuple[StockBrokers, StockBroker, StockBroker]:
+def stock_pair(
+    settings: Mapping[str, str], version: int = V5_4_0
+) -> tuple[StockBrokers, StockBroker, StockBroker]:
     master = StockBroker(MASTER, 0, version, **settings)
     slave = StockBroker(SLAVE, 1, version, **settings)
     return StockBrokers(master, slave), master, slave

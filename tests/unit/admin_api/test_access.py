@@ -26,6 +26,7 @@ from tests.unit.admin_api.fake_users import (
     SLAVE,
     STORED,
     V4_9_7,
+    V5_4_0,
     GuardedBrokers,
     stock_pair,
 )
@@ -309,7 +310,7 @@ async def test_access_control_is_switched_on_and_off(tmp_path: Path) -> None:
             "Clients that do not sign as one of the 2 users of broker-a are refused.",
             "Users may then do only what their policies allow, but for the 2 super users.",
         ]
-        assert "This service signs no requests" in preview["warnings"][3]
+        assert "Requests from here are not signed" in preview["warnings"][3]
         assert brokers.secured.parts.core.router.guard is None
         await made(client, "PATCH", "/access", both)
         (place,) = answered(await client.get("/access"))["places"]
@@ -351,8 +352,8 @@ async def test_what_the_broker_refuses_then_is_its_sentence(tmp_path: Path) -> N
     ("account", "said"),
     [
         ("root", []),
-        ("stranger", ["This service signs as stranger, which is no user of broker-a: it will be refused."]),
-        ("alice", ["This service signs as alice, which is no enabled super user of broker-a"]),
+        ("stranger", ["signed as stranger, no user of broker-a: it will refuse them."]),
+        ("alice", ["signed as alice, no enabled super user of broker-a"]),
     ],
 )
 async def test_whether_this_service_is_refused_then(tmp_path: Path, account: str, said: list[str]) -> None:
@@ -360,17 +361,17 @@ async def test_whether_this_service_is_refused_then(tmp_path: Path, account: str
     await brokers.secured.create_user("alice", SECRET)
     services = Services(brokers, Settings(NAMESRV), account)
     preview = await services.access_switches.switch(AccessSwitch(authentication_enabled=True)).preview()
-    own = [warning for warning in preview.warnings if warning.startswith("This service")]
-    assert [own_warning.partition(": it will be refused much")[0] for own_warning in own] == said
+    own = [warning for warning in preview.warnings if warning.startswith("Requests from here")]
+    assert [text.removeprefix("Requests from here are ").partition(": it may")[0] for text in own] == said
     own_user = await services.access_changes.delete_user(account).preview() if account == "alice" else None
     if own_user is not None:
-        assert any("signs its own requests as alice" in warning for warning in own_user.warnings)
+        assert any("Requests from here are signed as alice" in warning for warning in own_user.warnings)
     assert (await services.access.state()).is_signing
     await services.close()
 
 
 async def test_each_stock_broker_has_users_of_its_own_and_no_password_is_shown() -> None:
-    brokers, master, slave = stock_pair(**STORED)
+    brokers, master, slave = stock_pair(STORED)
     slave.users["alice"] = {
         "username": "alice",
         "password": SECRET,
@@ -407,13 +408,13 @@ async def test_each_stock_broker_has_users_of_its_own_and_no_password_is_shown()
     ("version", "settings", "mode", "said"),
     [
         (V4_9_7, {"aclEnable": "true"}, "accounts", "RocketMQ keeps users from 5.3 on"),
-        (493, {}, "off", "once authenticationMetadataProvider is set"),
+        (V5_4_0, {}, "off", "once authenticationMetadataProvider is set"),
     ],
 )
 async def test_stock_brokers_that_keep_no_users(
     version: int, settings: dict[str, str], mode: str, said: str
 ) -> None:
-    brokers, _, _ = stock_pair(version, **settings)
+    brokers, _, _ = stock_pair(settings, version)
     async with asking(brokers) as client:
         places = answered(await client.get("/access"))["places"]
         assert {(place["mode"], place["keepsUsers"], place["userCount"]) for place in places} == {
@@ -427,7 +428,7 @@ async def test_stock_brokers_that_keep_no_users(
 
 
 async def test_a_mixed_cluster_is_changed_where_that_is_possible(tmp_path: Path) -> None:
-    stocks, _, _ = stock_pair(V4_9_7)
+    stocks, _, _ = stock_pair({}, V4_9_7)
 
     class Mixed(GuardedBrokers):
         async def invoke(self, address: str, command: Any, timeout_s: float = 3.0) -> Any:
@@ -452,7 +453,7 @@ async def test_a_mixed_cluster_is_changed_where_that_is_possible(tmp_path: Path)
 
 
 async def test_a_broker_that_is_silent_is_left_out() -> None:
-    brokers, master, _ = stock_pair(**STORED)
+    brokers, master, _ = stock_pair(STORED)
     brokers.dead.add(SLAVE)
     async with asking(brokers) as client:
         result = await made(client, "POST", "/users", ALICE)
@@ -492,7 +493,7 @@ async def test_who_may_see_and_who_may_change(tmp_path: Path) -> None:
 
 
 async def test_an_answer_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
-    brokers, master, _ = stock_pair(**STORED)
+    brokers, master, _ = stock_pair(STORED)
     master.users["alice"] = {"username": ""}
     brokers.bodies[Code.AUTH_LIST_USER] = b"{}"
     master.answer = lambda command: type(command)(code=0, body=b'{"a":1}')  # type: ignore[method-assign]

@@ -23,9 +23,19 @@ PLACES = {
     "message_id": "A" * 32,
     "namespace": "n",
     "topic": "t",
+    "username": "u",
 }
 WITH_BODY = [(path, method) for path, method, operation in OPERATIONS if "requestBody" in operation]
-PAGED = ("/audit", "/brokers", "/consumer-groups", "/dlq", "/producer-groups", "/topics")
+PAGED = (
+    "/audit",
+    "/brokers",
+    "/consumer-groups",
+    "/dlq",
+    "/policies",
+    "/producer-groups",
+    "/topics",
+    "/users",
+)
 
 
 @pytest.mark.parametrize(("path", "method", "operation"), OPERATIONS)

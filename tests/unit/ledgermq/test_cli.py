@@ -128,7 +128,7 @@ def test_version_tells_compiled_from_pure(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_every_command_can_be_built_and_explains_itself() -> None:
     runner = CliRunner()
-    groups = ("node", "topic", "group", "offset", "message", "dlq", "config")
+    groups = ("node", "topic", "group", "offset", "message", "dlq", "config", "user", "policy", "access")
     for name in PLACES:
         assert runner.invoke(app, [name, "--help"]).exit_code == 0, name
     for name in groups:
@@ -137,7 +137,19 @@ def test_every_command_can_be_built_and_explains_itself() -> None:
             line.split()[1] for line in listed.splitlines() if line.startswith("│ ") and "--" not in line
         ]
         for command in {word for word in commands if word.isalpha() and word.islower()} & {
-            *("list", "show", "create", "edit", "delete", "stats", "route", "members", "running", "reset"),
+            *(
+                "list",
+                "show",
+                "create",
+                "edit",
+                "update",
+                "delete",
+                "stats",
+                "route",
+                "members",
+                "running",
+                "reset",
+            ),
             *("clone", "skip", "find", "trace", "resend", "send", "export", "get", "set", "start"),
         }:
             assert runner.invoke(app, [name, command, "--help"]).exit_code == 0, (name, command)
