@@ -6,6 +6,7 @@ import { sayError, startLive, useLive } from "/static/data.js";
 import { askForm } from "/static/dialogs.js";
 import { clock, span } from "/static/format.js";
 import { html, visible } from "/static/markup.js";
+import { AccessPage, UserPage } from "/static/pages/access.js";
 import { AuditPage } from "/static/pages/audit.js";
 import { ClusterPage } from "/static/pages/cluster.js";
 import { DeadLettersPage, GroupDeadLettersPage } from "/static/pages/dead_letters.js";
@@ -28,6 +29,7 @@ const PAGES = [
     one: { title: (group) => `Dead letters of ${group}`, page: GroupDeadLettersPage },
   },
   { name: "nodes", words: "Nodes", title: "Nodes", page: NodesPage, one: { title: (address) => `Node ${address}`, page: NodePage } },
+  { name: "access", words: "Access", title: "Access control", page: AccessPage, one: { title: (name) => `User ${name}`, page: UserPage } },
   { name: "audit", words: "Audit", title: "Audit", page: AuditPage },
   { name: "doctor", words: "Doctor", title: "Doctor", page: HealthChecksPage },
 ];

@@ -4,7 +4,7 @@ import { withQuery } from "/static/api.js";
 import { pick, useAnswers } from "/static/data.js";
 import { count, inputTime } from "/static/format.js";
 import { html } from "/static/markup.js";
-import { useMemo, useRef, useState } from "/static/vendor/preact/hooks.mjs";
+import { useLayoutEffect, useMemo, useRef, useState } from "/static/vendor/preact/hooks.mjs";
 
 const PAGE_SIZE = 100;
 const TYPING_MS = 300;
@@ -132,9 +132,10 @@ function content(column, row, value) {
 }
 
 /**
- * fields: [{ name, title, type: text|number|select|check|time|area|search|password, value, options, hint, required, min, max,
- * pattern, isShown(values) }]. `onSubmit(values)`, `onInput(values)`: empty text is left out of the values; numbers are
- * numbers, times Unix ms, checks booleans. What is typed is the browser's: no update changes it.
+ * fields: [{ name, title, type: text|number|select|check|checks|time|area|search|password|new-password, value, options, hint,
+ * required, min, max, pattern, sameAs, isShown(values) }]. `onSubmit(values)`, `onInput(values)`: empty text is left out of the
+ * values; numbers are numbers, times Unix ms, a check is a boolean, checks the list of those that are set. `sameAs`: the name
+ * of the field whose value must be typed once more. What is typed is the browser's: no update changes it.
  */
 export function Form({ fields, id = null, label = null, isInline = false, onSubmit = () => {}, onInput = () => {} }) {
   const frame = useRef(null);
@@ -144,27 +145,59 @@ export function Form({ fields, id = null, label = null, isInline = false, onSubm
     onSubmit(readValues(frame.current, fields));
   };
   const change = () => {
+    requireSame(frame.current, fields);
     const now = readValues(frame.current, fields);
     setValues(now);
     onInput(now);
   };
   return html`
-    <form ref=${frame} id=${id} aria-label=${label} class=${isInline ? "form inline" : "form"} onSubmit=${submit} onInput=${change}>
-      ${fields.map((field) => html`<${Field} key=${field.name} field=${field} isShown=${field.isShown?.(values) ?? true} />`)}
+    <form ref=${frame} ...${id === null ? {} : { id }} aria-label=${label} class=${isInline ? "form inline" : "form"} onSubmit=${submit} onInput=${change}>
+      ${fields.map((field) => (field.type === "checks"
+        ? html`<${Checks} key=${field.name} field=${field} />`
+        : html`<${Field} key=${field.name} field=${field} isShown=${field.isShown?.(values) ?? true} />`))}
     </form>`;
 }
 
+/** The browser says what is wrong before it sends the form. */
+function requireSame(form, fields) {
+  for (const { name, sameAs } of fields.filter((field) => field.sameAs)) {
+    const [typed, first] = [name, sameAs].map((each) => form.elements.namedItem(each));
+    typed.setCustomValidity(typed.value === first.value ? "" : "This is not the same as above.");
+  }
+}
+
 function readValues(form, fields) {
-  const values = fields.map((field) => [field.name, readValue(form.elements.namedItem(field.name), field.type)]);
+  const values = fields.map((field) => [
+    field.name, field.type === "checks" ? checkedOf(form, field) : readValue(form.elements.namedItem(field.name), field.type),
+  ]);
   return Object.fromEntries(values.filter(([, value]) => value !== null));
 }
 
 function readValue(control, type) {
   if (type === "check") return control.checked;
-  const text = type === "area" ? control.value : control.value.trim();
+  const text = type === "area" || type === "new-password" ? control.value : control.value.trim();
   if (text === "") return null;
   if (type === "number") return Number(text);
   return type === "time" ? inputTime(text) : text;
+}
+
+const checkedOf = (form, { name, options }) => options.filter((option) => form.elements.namedItem(`${name}-${option}`).checked);
+
+/** Several checks of one question. `required`: one of them at least. */
+function Checks({ field }) {
+  const frame = useRef(null);
+  const check = () => {
+    const boxes = [...frame.current.querySelectorAll("input")];
+    const isMissing = field.required === true && !boxes.some((box) => box.checked);
+    boxes[0].setCustomValidity(isMissing ? "Choose at least one." : "");
+  };
+  useLayoutEffect(check, []);
+  return html`
+    <fieldset class="field checks" ref=${frame} onInput=${check}>
+      <legend>${field.title}</legend>
+      ${field.options.map((option) => html`
+        <label><input type="checkbox" name=${`${field.name}-${option}`} defaultChecked=${field.value.includes(option)} />${option}</label>`)}
+    </fieldset>`;
 }
 
 function Field({ field, isShown }) {
@@ -181,7 +214,7 @@ function Field({ field, isShown }) {
     </div>`;
 }
 
-const INPUT_TYPES = { check: "checkbox", time: "datetime-local" };
+const INPUT_TYPES = { check: "checkbox", time: "datetime-local", "new-password": "password" };
 
 /** A select's options are texts, or [value, text] pairs. */
 function Control({ field, ...attributes }) {
@@ -193,7 +226,8 @@ function Control({ field, ...attributes }) {
       </select>`;
   }
   if (field.type === "check") return html`<input type="checkbox" defaultChecked=${field.value === true} ...${attributes} />`;
-  const plain = { spellcheck: false, autocomplete: "off", defaultValue: field.value ?? "", ...attributes };
+  const autocomplete = field.type === "new-password" ? "new-password" : "off";
+  const plain = { spellcheck: false, autocomplete, defaultValue: field.value ?? "", ...attributes };
   if (field.type === "area") return html`<textarea ...${plain} />`;
   const bounds = Object.fromEntries(["min", "max", "pattern"].filter((name) => name in field).map((name) => [name, field[name]]));
   if (field.type === "time") bounds.step = "1";

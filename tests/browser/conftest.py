@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.browser.stage import Stage, set_up
+from tests.browser.stage import Stage, keeping_users, set_up
 from tests.integration.client_runs import need
 from tests.integration.cluster import Cluster
 from tests.integration.conftest import measured
@@ -50,7 +50,7 @@ def stage(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     """One cluster for all; a test that kills a node starts it again."""
     cluster = Cluster(tmp_path_factory.mktemp("browser"))
     try:
-        cluster.start()
+        cluster.start(keeping_users(cluster.folder))
         yield set_up(cluster)
     finally:
         cluster.stop()

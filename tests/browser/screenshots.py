@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from ledgermq.client import Producer
 from remoting.client.aio import RemotingClient
 from tests.browser.conftest import ARGUMENTS, NAMES, PHONE
-from tests.browser.stage import GROUP, KEY, TOPIC, Stage, set_up
+from tests.browser.stage import GROUP, KEY, TOPIC, Stage, keeping_users, set_up
 from tests.integration.cluster import Cluster
 
 SIZE = (1100, 820)
@@ -70,6 +70,7 @@ def take_views(page: Page, stage: Stage, folder: Path) -> None:
         "dlq": f"dlq/{GROUP}",
         "nodes": "nodes",
         "node": f"nodes/{stage.cluster.address('n0')}",
+        "access": "access",
         "doctor": "doctor",
     }
     for name, address in views.items():
@@ -124,7 +125,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as data:
         cluster = Cluster(Path(data))
         try:
-            cluster.start()
+            cluster.start(keeping_users(Path(data)))
             stage = set_up(cluster)
             work = write_some(cluster.namesrv, WRITTEN_FOR_S)
             writer = threading.Thread(target=asyncio.run, args=(work,))

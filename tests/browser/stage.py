@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 
@@ -12,6 +13,7 @@ from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from tests.integration.cluster import Cluster
 from tests.integration.wire import call
+from tests.support.secured import secured_values
 
 TOPIC = "Orders"
 GROUP = "billing"
@@ -31,6 +33,11 @@ class Stage:
 
     cluster: Cluster
     dead_keys: tuple[str, ...]
+
+
+def keeping_users(folder: Path) -> dict[str, str]:
+    """Settings of a cluster that has users, and whose access control is off."""
+    return secured_values(folder, authenticationEnabled="false", authorizationEnabled="false")
 
 
 def set_up(cluster: Cluster) -> Stage:

@@ -21,7 +21,7 @@ VIEWS = (
 )
 COLOURS = ("color-contrast", "link-in-text-block")
 """The rules of axe that may find something else in the dark."""
-MORE_VIEWS = ("nodes", "node", "message", "audit", "doctor")
+MORE_VIEWS = ("nodes", "node", "message", "access", "access/root", "audit", "doctor")
 
 
 def addresses(stage: Stage, page: Page) -> list[str]:
