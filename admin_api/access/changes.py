@@ -7,7 +7,7 @@ confirmed has a hash of it.
 import hashlib
 import ipaddress
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Final
 
@@ -34,7 +34,10 @@ from broker.state.access import (
     UserType,
     checked_name,
 )
+from remoting.codes import ResponseCode
 
+_SUPER: Final = "by super user"
+"""In what brokers answer, as a system error, when only a super user may do it."""
 RESOURCES_MAX: Final = 100
 """Of one change: each becomes an entry."""
 _RESOURCE_CHARS_MAX: Final = NAME_CHARS_MAX + 16
@@ -185,7 +188,9 @@ async def _outcome(place: Place, doing: Awaitable[None]) -> Outcome:
     try:
         await doing
     except AskError as error:
-        return Outcome.failed(place.name, error)
+        failed = Outcome.failed(place.name, error)
+        is_refused = failed.is_refused or (error.code == ResponseCode.SYSTEM_ERROR and _SUPER in str(error))
+        return replace(failed, is_refused=is_refused)
     return Outcome(place.name, ok=True)
 
 

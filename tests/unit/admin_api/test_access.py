@@ -271,7 +271,7 @@ async def test_what_only_a_super_user_may_the_broker_refuses(tmp_path: Path) -> 
     assert (await brokers.secured.allow("helper", "*", "All")).code == 0
     brokers.signer = Signer("helper", SECRET)
     async with asking(brokers) as client:
-        problem = await made(client, "POST", "/users", {**ALICE, "userType": "Super"}, 502)
+        problem = await made(client, "POST", "/users", {**ALICE, "userType": "Super"}, 409)
         await made(client, "POST", "/users", ALICE)
         removed = await made(client, "DELETE", "/users/root", None, 409)
     assert "The super user can only be create by super user" in problem["detail"]
