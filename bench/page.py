@@ -214,16 +214,16 @@ def page(document: Document | None) -> str:
 
 INTRODUCTION = """\
 This page is written by `python -m bench.page` from the files in [bench/results](../bench/results);
-[benchmarks.md](benchmarks.md) tells what each program does; Spark's part is on
+[benchmarks.md](benchmarks.md) describes each program; Spark's part is on
 [a page of its own](performance-pipeline.md). Absolute figures belong to one machine: ratios of
 one run are what counts."""
 MEASURED = """\
 Measured on {cores} cores ({cpu}), {memory_gib} GiB, {system}, Python {python}. All nodes and the load run on
 this machine over loopback. Each round starts every side, the order reversed in every other one. Each work
-warms client and brokers up with the load that it measures, for as long as the next table says; after that
+first runs for the warm-up time of the next table, with the load that it measures; after that
 {seconds:g} s count. Only the row that is named cold shows a side just after its start. Figures are medians
 of the rounds, with the least and the most in brackets. A ratio is that of the medians, and in brackets are
-those of the single rounds. Bodies have 1 KiB where nothing else is said."""
+those of the single rounds. Bodies have 1 KiB unless the row has another size."""
 KEPT = """\
 LedgerMQ acknowledged {total:,} messages in these runs. After each load its queues' offsets were added up and
 every message was read again: {lost} were missing."""

@@ -107,7 +107,7 @@ def from_disk(result: Document) -> str:
 INTRODUCTION = """\
 This page is written by `python -m bench.page` from
 [bench/results/pipeline.json](../bench/results/pipeline.json);
-[benchmarks.md](benchmarks.md#the-data-pipeline) tells what the program does, [spark.md](spark.md) what
+[benchmarks.md](benchmarks.md#the-data-pipeline) describes the program, [spark.md](spark.md) what
 is measured. Absolute figures belong to one machine: ratios of one run are what counts."""
 MEASURED = """\
 Measured {date} on {cores} cores ({cpu}), {memory_gib} GiB, {system}; LedgerMQ at commit {commit},

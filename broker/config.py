@@ -135,7 +135,7 @@ class BrokerConfig(BaseModel):
     broker_ip: str = Field(default="127.0.0.1", alias="brokerIP1")
     """IPv4 address that clients get with routes; also in every message id."""
     bind_address: str = Field(default="127.0.0.1", alias="bindAddress")
-    """Address listened on, for clients and, unless `replicationBindAddress` says otherwise, replication."""
+    """Address listened on, for clients and, unless `replicationBindAddress` is set, replication."""
     listen_port: Port = Field(default=10911, alias="listenPort")
     """Port for clients."""
     namesrv_addr: str = Field(default="127.0.0.1:9876", alias="namesrvAddr")
@@ -180,7 +180,7 @@ class BrokerConfig(BaseModel):
     durability: Literal["persisted", "replicated"] = Field(default="persisted", alias="durability")
     """`persisted`: acknowledged = on a majority's disks; `replicated`: in its page caches."""
     heartbeat_interval_ms: int = Field(default=250, alias="heartbeatIntervalMs", ge=10, le=10_000)
-    """A leader says something at least this often."""
+    """A leader sends each follower something at least this often."""
     election_timeout_min_ms: int = Field(default=900, alias="electionTimeoutMinMs", ge=50, le=60_000)
     """Least silence after which a follower stands for election; at least two heartbeats."""
     election_timeout_max_ms: int = Field(default=1_500, alias="electionTimeoutMaxMs", ge=50, le=120_000)
@@ -266,7 +266,7 @@ class BrokerConfig(BaseModel):
     )
     """Their bytes."""
     long_polling_enable: Live[bool] = Field(default=True, alias="longPollingEnable")
-    """A pull without messages is held as long as the client says."""
+    """A pull without messages is held for the time in the request."""
     short_polling_time_ms: Live[int] = Field(default=1_000, alias="shortPollingTimeMills", ge=1, le=60_000)
     """With `longPollingEnable = false`: how long it is held."""
     pop_in_flight_max: int = Field(default=10_000, alias="popInflightMessageThreshold", ge=1, le=10**6)

@@ -164,7 +164,7 @@ class ApiClient:
             rest = f"Try again in {seconds} s: a command waits {WAIT_S_MAX} s at most by itself."
         else:
             waited_s = WAITS_S_MAX - self.patience.left_s
-            rest = f"It still said so after {waited_s:g} s of waiting: try again later."
+            rest = f"It was still busy after {waited_s:g} s of waiting: try again later."
         return ProblemAnswerError(_TOO_MANY, {**problem, "detail": f"{said} {rest}"})
 
     def _connection(self) -> tuple[http.client.HTTPConnection, str]:
@@ -175,7 +175,7 @@ class ApiClient:
         except ValueError:
             host, port, parts = None, None, urlsplit("")
         if parts.scheme not in ("http", "https") or not host:
-            raise UserError("--admin wants a URL such as http://127.0.0.1:8080.", WRONG_USAGE)
+            raise UserError("--admin must be a URL such as http://127.0.0.1:8080.", WRONG_USAGE)
         base = parts.path.rstrip("/")
         if parts.scheme == "http":
             return _Connection(host, port, timeout=TIMEOUT_S), base

@@ -83,7 +83,7 @@ def _no_leader(facts: Facts, group: GroupView, up: int, members: int) -> Finding
     last = group.elections[-1] if group.elections else None
     since = f" since {words_of_ms(facts.now_ms - last.at_ms)}" if last and last.leader_id is None else ""
     if group.leader_id is not None:
-        sentence = f"{group.leader_id} leads {group.group} and takes no messages yet."
+        sentence = f"{group.leader_id} leads {group.group} and accepts no messages yet."
         remedy = "It may be catching up after its election; if it stays so, check its log and its disk."
     else:
         sentence = f"{up} of {members} nodes of {group.group} answer and none leads{since}."
@@ -133,11 +133,11 @@ def _silent(facts: Facts, group: GroupView, node: NodeView, spare: int) -> Itera
     code, remedy = "node-down", f"S{again}"
     if listener is not None:
         code, remedy = "node-hangs", f"{end_it(str(node.remoting_address), listener)} Then s{again}"
-        sentence = f"{name_of(group, node)} takes connections and does not answer{seen}: {node.problem}."
+        sentence = f"{name_of(group, node)} accepts connections and does not answer{seen}: {node.problem}."
     if spare > 0:
         yield warning(code, name_of(group, node), sentence, remedy)
     else:
-        end = " The group has no node to spare now: with one more down nothing can be written."
+        end = " If one more node fails, nothing can be written."
         yield error(code, name_of(group, node), sentence + (end if spare == 0 else ""), remedy)
 
 
@@ -147,7 +147,7 @@ def _unsound(group: GroupView, node: NodeView) -> Iterator[Finding]:
             "node-impaired",
             name_of(group, node),
             f"{name_of(group, node)} is being repaired and does not vote: {node.impairment}.",
-            "Its group heals it; leave the others running until then. If it happens again, test its disk.",
+            "Its group repairs it; until then, keep the others running. If it happens again, test its disk.",
         )
     lag_ms, size = node.lag_ms or 0, node.lag_bytes or 0
     if lag_ms > LAG_MS_MAX or size > LAG_BYTES_MAX:
@@ -163,9 +163,7 @@ def _unsound(group: GroupView, node: NodeView) -> Iterator[Finding]:
 def _not_in_route(facts: Facts, group: GroupView, node: NodeView) -> Finding:
     who = name_of(group, node)
     sentence = f"{who} runs, but the name server {facts.view.namesrv.address} does not list it."
-    remedy = (
-        "See whether its namesrvAddr names this name server, and whether its log says that registering fails."
-    )
+    remedy = "Check that its namesrvAddr is this name server, and search its log for failed registrations."
     if node.id == group.leader_id:
         return error("leader-not-in-route", who, f"{sentence} It leads, so no producer finds it.", remedy)
     return warning("not-in-route", who, sentence, remedy)
@@ -194,7 +192,7 @@ def check_setup(facts: Facts) -> Iterator[Finding]:
             yield info(
                 "even-members",
                 group.group,
-                f"{group.group} has {members} nodes, and can lose no more of them than with {members - 1}.",
+                f"{group.group} has {members} nodes, and tolerates no more failures than with {members - 1}.",
                 "Run an odd number of nodes.",
             )
 
@@ -213,7 +211,7 @@ def check_elections(facts: Facts) -> Iterator[Finding]:
                 f"{group.group} has elected {len(recent)} leaders in the last "
                 f"{words_of_ms(ELECTIONS_WINDOW_MS)}, the last one {recent[-1].leader_id} in term "
                 f"{recent[-1].term}{f' ({recent[-1].reason})' if recent[-1].reason else ''}.",
-                "Each stops writes for a moment. See whether nodes restart, pause (swap), or lose packets.",
+                "Each election stops writes for a moment. Do nodes restart, pause (swap), or lose packets?",
             )
 
 
@@ -248,7 +246,7 @@ def check_addresses(facts: Facts) -> Iterator[Finding]:
                 "address-differs",
                 entry.address,
                 f"The name server lists {entry.address}, where {status.node_id} of {status.broker_name} "
-                f"answers and says its address is {status.remoting_address}.",
+                f"answers, and its own address is {status.remoting_address}.",
                 _REMEDY,
             )
         elif status is not None and status.broker_name != entry.broker_name:
@@ -277,7 +275,7 @@ def check_unclaimed(facts: Facts) -> Iterator[Finding]:
                     str(node.remoting_address),
                     f"The name server lists {node.remoting_address} for {group.broker_name}, and no node of "
                     f"it has that address: {node.problem}.",
-                    "A node that is gone is dropped after two minutes; if it stays, another process "
+                    "The name server removes a lost node after two minutes; if it stays, another process "
                     "registers it with a wrong brokerIP1 or listenPort.",
                 )
 
@@ -289,7 +287,7 @@ def is_loopback(address: str) -> bool:
 
 DISK_WARNING_RATIO: Final = 0.85
 DISK_ERROR_RATIO: Final = 0.90
-"""As full as that, a node takes no messages, unless diskSpaceWarningLevelRatio says otherwise."""
+"""A node whose disk is that full accepts no messages, unless diskSpaceWarningLevelRatio is another limit."""
 SKEW_MS_MAX: Final = 1_000
 FILES_WARNING_RATIO: Final = 0.8
 MEMORY_WARNING_RATIO: Final = 0.05
@@ -305,8 +303,8 @@ def check_disks(facts: Facts) -> Iterator[Finding]:
         left = "" if free is None else f", {free / 1024**3:.1f} GiB are free"
         sentence = f"The disk of {address} is {ratio:.0%} full{left}."
         remedy = (
-            "Give it more room, or let messages go earlier (fileReservedTime). When it is full, no message "
-            "is taken."
+            "Free disk space, or keep messages for a shorter time (fileReservedTime). A node with a full "
+            "disk accepts no messages."
         )
         make = error if ratio >= DISK_ERROR_RATIO else warning
         yield make("disk-near-full", address, sentence, remedy)
@@ -322,8 +320,8 @@ def check_clocks(facts: Facts) -> Iterator[Finding]:
             "clock-skew",
             address,
             f"The clock of {address} is {words_of_ms(abs(ahead_ms))} {way} the others.",
-            "Let NTP or chrony keep it. Store times, delays, retention and searches by time follow the clock "
-            "of the leader.",
+            "Synchronize it with NTP or chrony. Store times, delays, retention and searches by time follow "
+            "the clock of the leader.",
         )
 
 
@@ -343,7 +341,7 @@ def check_versions(facts: Facts) -> Iterator[Finding]:
                 "versions-differ",
                 group.group,
                 f"The nodes of {group.group} run different versions ({versions}).",
-                "Good for the time of an upgrade only: bring all nodes to one version.",
+                "That is fine during an upgrade only: install one version on all nodes.",
             )
 
 
@@ -357,7 +355,7 @@ def check_limits(facts: Facts) -> Iterator[Finding]:
                 "files-near-limit",
                 address,
                 f"{address} has {files} of {files_max} possible files and connections open.",
-                "Raise its limit (ulimit -n, LimitNOFILE) before further clients are turned away.",
+                "Raise its limit (ulimit -n, LimitNOFILE) before new clients are refused.",
             )
         available, total_kib = number("memoryAvailableBytes"), number("totalMemKBytes")
         if available is not None and total_kib and available < total_kib * 1024 * MEMORY_WARNING_RATIO:
@@ -365,7 +363,7 @@ def check_limits(facts: Facts) -> Iterator[Finding]:
                 "memory-low",
                 address,
                 f"The machine of {address} has {available / 1024**2:.0f} MiB of memory left.",
-                "See what uses it: a machine that swaps makes slow disks and elections.",
+                "Find out what uses it: swapping makes disks slow and causes elections.",
             )
 
 
@@ -390,8 +388,8 @@ def check_quotas(facts: Facts) -> Iterator[Finding]:
                 address,
                 f"{address} has refused requests in the last 5 minutes, of clients over their quotas: "
                 f"{refused}.",
-                "See what these clients do (ledgermq_quota_name_refused_total). If they need as much, raise "
-                "their quotas, or set quotaExemptAddresses (docs/security.md#quotas).",
+                "Check what these clients do (ledgermq_quota_name_refused_total). If they need as much, "
+                "raise their quotas, or set quotaExemptAddresses (docs/security.md#quotas).",
             )
 
 
@@ -517,7 +515,7 @@ def check_files(facts: Facts) -> Iterator[Finding]:
                 "files-readable",
                 address,
                 f"Every user of the machine of {address} can read {paths}.",
-                "Take the right from other users: chmod -R o= on the folder, and on each key.",
+                "Remove the rights of other users: chmod -R o= on the folder, and on each key.",
             )
 
 
@@ -537,7 +535,7 @@ def check_consumers(facts: Facts) -> Iterator[Finding]:
                 "consuming-disabled",
                 group.group,
                 f"{group.group} is not allowed to consume and is {lag} messages behind.",
-                f"If that is over: `ledgermq group edit {group.group} --enable`.",
+                f"To allow it again: `ledgermq group edit {group.group} --enable`.",
             )
         elif group.presence is GroupPresence.OFFLINE:
             yield warning(
@@ -565,7 +563,7 @@ def _slow(facts: Facts, group: str, lag: int) -> Iterator[Finding]:
             "lag-high",
             group,
             f"{group} is {lag} messages behind, though its consumers are connected.",
-            f"See whether it shrinks (`ledgermq watch`) and what they do (`ledgermq group running {group}`).",
+            f"Does the lag shrink (`ledgermq watch`)? What do they do (`ledgermq group running {group}`)?",
         )
 
 
@@ -584,12 +582,12 @@ def check_dead_letters(facts: Facts) -> Iterator[Finding]:
                 dlq.group,
                 f"{dlq.group} could not consume messages: {dlq.count} are in its dead letter queue, the last "
                 f"came {words_of_ms(max(0, newest_ms))} ago.",
-                f"Find out what its consumers fail at. {look}",
+                f"Find out why its consumers fail. {look}",
             )
         elif oldest_ms is not None and oldest_ms >= DLQ_OLD_MS:
             yield info(
                 "dlq-old",
                 dlq.group,
                 f"{dlq.count} dead letters of {dlq.group} wait, the oldest for {words_of_ms(oldest_ms)}.",
-                f"They go when retention takes them. {look}",
+                f"Retention deletes them. {look}",
             )

@@ -27,15 +27,17 @@ from sockets.holders import Ip, entries_of, pid_with
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What takes connections at an address. `pid` is None where it runs elsewhere, or is another user's."""
+    """The process that accepts connections at an address. `pid`: None if it runs elsewhere or is another
+    user's.
+    """
 
     pid: int | None = None
     is_stopped: bool = False
 
 
 async def listener_at(address: str, limit_s: float) -> Listener | None:
-    """Connects: a process that hangs keeps its ports, and the system takes connections for it. None: nothing
-    takes one within the limit.
+    """Connects: a process that hangs keeps its ports, and the system accepts connections for it. None: no
+    connection within the limit.
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
@@ -150,7 +152,7 @@ class Facts:
     sample_ms: int = 0
     dlqs: Sequence[DlqView] | None = None
     hanging: Mapping[str, Listener] = field(default_factory=dict)
-    """By address: what takes connections there and does not answer."""
+    """By address: the process that accepts connections there and does not answer."""
 
     @property
     def now_ms(self) -> int:
@@ -193,11 +195,11 @@ def end_it(address: str, listener: Listener) -> str:
     pid = listener.pid
     if listener.is_stopped:
         return (
-            f"Its process on this machine, pid {pid}, is stopped and still holds its ports. Let it go on "
+            f"Its process on this machine, pid {pid}, is stopped and still holds its ports. Resume it "
             f"(kill -CONT {pid}), or end it (kill -KILL {pid})."
         )
     return (
-        f"Its process on this machine, pid {pid}, still holds its ports. Look into its log and at its disk, "
+        f"Its process on this machine, pid {pid}, still holds its ports. Check its log and its disk, "
         f"and end it (kill -KILL {pid}) if it stays so."
     )
 

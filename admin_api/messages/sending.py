@@ -324,7 +324,7 @@ async def send(messages: Messages, broker_name: str, message: OutMessage, subjec
     """Sends to the broker's master of now; the outcome names what was made. Raises: AskError."""
     address = (await messages.directory.masters()).get(broker_name)
     if address is None:
-        raise AskError(broker_name, f"{broker_name} takes no messages now")
+        raise AskError(broker_name, f"{broker_name} accepts no messages now")
     stored = await messages.source.send(address, message)
     made = f"{subject}: {stored.offset_id} at {broker_name}/{stored.queue_id}, offset {stored.queue_offset}"
     return Outcome(made, ok=True, problem=stored.warning)

@@ -141,7 +141,9 @@ class HostFigures:
     def _disk(self) -> Iterator[Metric]:
         config = self._config
         space = disk_space(config.store_path_root_dir)
-        yield gauge("disk_used_ratio", "How full the disk of the store is, as df says it.", space.used_ratio)
+        yield gauge(
+            "disk_used_ratio", "How full the disk of the store is, as `df` computes it.", space.used_ratio
+        )
         yield gauge("disk_free_bytes", "What is free on it, without root's.", space.free_bytes)
         full_ratio = config.disk_full_percent / 100
         yield gauge("disk_full_ratio", "Fuller than this, and no messages are taken.", full_ratio)

@@ -258,7 +258,7 @@ def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
     for text in texts or ():
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise UserError(f"{option} wants KEY=VALUE, not {text!r}.", WRONG_USAGE)
+            raise UserError(f"{option} must be KEY=VALUE, not {text!r}.", WRONG_USAGE)
         found[key] = value
     return found
 

@@ -195,7 +195,9 @@ def load_plan(data_dir: Path) -> ClusterPlan | None:
     numbers.append(values.get("grpcPort", GRPC_PORT))
     settings = values.get("broker", {})
     if not isinstance(settings, dict) or not all(isinstance(number, int) for number in numbers):
-        raise UserError(f"{path} lacks a number it must hold; mend it or use another --data.")
+        raise UserError(
+            f"{path} lacks a number, or its settings are no table; correct it, or use another --data."
+        )
     nodes, namesrv_port, broker_port, admin_port, grpc_port = (int(str(number)) for number in numbers)
     return ClusterPlan(
         data_dir,

@@ -141,7 +141,7 @@ def test_nobody_leads_though_a_majority_is_up() -> None:
 
 def test_a_leader_that_takes_nothing_yet() -> None:
     finding = only(facts(statuses(is_writable=False)))
-    assert finding.sentence == "n0 leads group-a and takes no messages yet."
+    assert finding.sentence == "n0 leads group-a and accepts no messages yet."
 
 
 def test_a_node_down_of_three_leaves_none_to_spare() -> None:
@@ -151,7 +151,7 @@ def test_a_node_down_of_three_leaves_none_to_spare() -> None:
     finding = only(facts(up, memory=memory))
     assert (finding.code, finding.severity) == ("node-down", Severity.ERROR)
     assert finding.sentence.startswith("n2 of group-a is down (it answered last 3 min ago): 127.0.0.1:10931")
-    assert finding.sentence.endswith("with one more down nothing can be written.")
+    assert finding.sentence.endswith("If one more node fails, nothing can be written.")
 
 
 def test_a_node_that_replicates_and_cannot_be_reached() -> None:
@@ -181,7 +181,7 @@ def test_a_node_that_hangs_is_ended_before_it_is_started(listener: Listener, rem
     del up["n2"]
     finding = only(facts(up, hanging={N2: listener}))
     assert (finding.code, finding.subject) == ("node-hangs", "n2 of group-a")
-    assert "n2 of group-a takes connections and does not answer: 127.0.0.1:10931" in finding.sentence
+    assert "n2 of group-a accepts connections and does not answer: 127.0.0.1:10931" in finding.sentence
     places = [finding.remedy.find(remedy) for remedy in remedies]
     assert -1 not in places, finding.remedy
     assert places == sorted(places)
@@ -266,7 +266,7 @@ def test_an_address_where_another_answers() -> None:
     found = dataclasses.replace(found, statuses={**found.statuses, **elsewhere})
     finding = only(found)
     assert finding.code == "address-differs"
-    assert "lists 10.0.0.9:10911, where n1 of broker-a answers and says its address is" in finding.sentence
+    assert "lists 10.0.0.9:10911, where n1 of broker-a answers, and its own address is" in finding.sentence
     other = statuses()["n2"].model_copy(update={"broker_name": "broker-b"})
     found = facts()
     found = dataclasses.replace(found, statuses={**found.statuses, ADDRESSES["n2"]: other})

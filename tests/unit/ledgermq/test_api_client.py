@@ -45,7 +45,7 @@ def test_what_is_no_admin_service_is_told() -> None:
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://x", "http://", "http://x:99999", "http://[::1"])
 def test_a_url_that_is_none_is_wrong_usage(url: str) -> None:
-    with pytest.raises(UserError, match="--admin wants a URL") as raised:
+    with pytest.raises(UserError, match="--admin must be a URL") as raised:
         ApiClient(url).call("GET", "/cluster")
     assert raised.value.exit_code == 2
 

@@ -130,9 +130,9 @@ def test_a_change_is_sent_again_and_made_once(run: CommandLine, unwaiting: list[
         ("Wed, 21 Oct 2065 07:28:00 GMT", [], "Too many expensive queries. Try again later."),
         ("-1", [], "Too many expensive queries. Try again later."),
         ("9" * 5000, [], "Too many expensive queries. Try again later."),
-        ("0", [1] * 15, "It still said so after 15 s of waiting: try again later."),
-        ("5", [5, 5, 5], "It still said so after 15 s of waiting: try again later."),
-        ("4", [4, 4, 4], "It still said so after 12 s of waiting: try again later."),
+        ("0", [1] * 15, "It was still busy after 15 s of waiting: try again later."),
+        ("5", [5, 5, 5], "It was still busy after 15 s of waiting: try again later."),
+        ("4", [4, 4, 4], "It was still busy after 12 s of waiting: try again later."),
     ],
 )
 def test_no_command_waits_for_long(
@@ -166,11 +166,11 @@ def test_all_parts_of_a_command_share_the_wait(
     with serving(answer) as admin:
         ran = run("topic", "show", "T", "--admin", admin.url)
     assert (ran.code, unwaiting) == (3, [5, 5, 5])
-    assert "It still said so after 15 s" in ran.err
+    assert "It was still busy after 15 s" in ran.err
 
 
 def test_each_look_has_its_own_wait(unwaiting: list[float]) -> None:
     with serving(lambda _: refused("5")) as admin, poller(Call(admin=admin.url)) as look:
         looks = [look(), look()]
     assert unwaiting == [5, 5, 5] * 2
-    assert all("It still said so" in seen.problems[0] for seen in looks)
+    assert all("It was still busy" in seen.problems[0] for seen in looks)
