@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -133,3 +134,80 @@ def test_command_line(
         2,
         "error: the environment has no LEDGERMQ_SECRET_KEY, which access control needs.\n",
     )
+
+
+AUTHENTICATION = "org.apache.rocketmq.auth.authentication.provider"
+AUTHORIZATION = "org.apache.rocketmq.auth.authorization.provider"
+USERS = {
+    "authenticationEnabled": "true",
+    "authenticationProvider": f"{AUTHENTICATION}.DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": f"{AUTHENTICATION}.LocalAuthenticationMetadataProvider",
+    "authorizationEnabled": "true",
+    "authorizationProvider": f"{AUTHORIZATION}.DefaultAuthorizationProvider",
+    "authorizationMetadataProvider": f"{AUTHORIZATION}.LocalAuthorizationMetadataProvider",
+    "initAuthenticationUser": f'{{"username":"{ADMIN_KEY}","password":"{ADMIN_SECRET}"}}',
+    "innerClientAuthenticationCredentials": f'{{"accessKey":"{ADMIN_KEY}","secretKey":"{ADMIN_SECRET}"}}',
+}
+
+
+@pytest.fixture
+def users_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx.Client]:
+    """The service over a broker of RocketMQ 5 that keeps users."""
+    broker = StockBroker(tmp_path, "5.4.0", PORTS_FROM + (len(VERSIONS) + 1) * PORTS_FOR_ONE)
+    as_account(monkeypatch, ADMIN_KEY, ADMIN_SECRET)
+    try:
+        broker.start(**USERS)
+        with serving(broker.namesrv) as url, httpx.Client(base_url=f"{url}/api/v1", timeout=LIMIT_S) as http:
+            http.headers["X-LedgerMQ-Request"] = "1"
+            yield http
+    finally:
+        broker.kill()
+
+
+def test_users_and_policies_of_rocketmq_5(users_api: httpx.Client) -> None:
+    def change(method: str, path: str, body: Any = None) -> Any:
+        preview = answered(users_api.request(method, path, json=body, params={"dryRun": "true"}))
+        headers = {"Confirmation": preview["confirmation"] or ""}
+        made = users_api.request(method, path, json=body, params={"dryRun": "false"}, headers=headers)
+        assert all(outcome["ok"] for outcome in answered(made)["outcomes"]), made.text
+        return preview
+
+    def known() -> Any:
+        """On a busy machine a JVM's first answers take longer than a broker is waited for."""
+        return answered(users_api.get("/users"))["items"]
+
+    (root,) = wait_for("its users are known", known, LIMIT_S)
+    assert (root["username"], root["userType"], root["userStatus"]) == (ADMIN_KEY, "Super", "enable")
+    (place,) = answered(users_api.get("/access"))["places"]
+    assert (place["mode"], place["canSwitch"], place["keepsUsers"]) == ("authorization", False, True)
+    change("POST", "/users", {"username": "alice", "password": "alice-s3cret"})
+    change("PATCH", "/users/alice", {"password": "alice-s3cret-2", "userStatus": "disable"})
+    policy = {"resources": ["Topic:Order*", "Group:billing", "*"], "actions": ["Sub", "Get"]}
+    change("POST", "/policies/alice", policy)
+    denial = {
+        "resources": ["Group:billing"],
+        "actions": ["All"],
+        "decision": "Deny",
+        "sourceIps": ["10.0.0.0/8"],
+    }
+    preview = change("PUT", "/policies/alice", denial)
+    assert [effect["before"] for effect in preview["effects"]] == ["Allow Sub, Get from anywhere"]
+    alice = users_api.get("/users/alice")
+    rows = answered(alice)["policies"]
+    assert {row["resource"]: (row["decision"], row["sourceIps"]) for row in rows} == {
+        "Topic:Order*": ("Allow", []),
+        "Group:billing": ("Deny", ["10.0.0.0/8"]),
+        "*": ("Allow", []),
+    }
+    assert answered(alice)["userStatus"] == "disable"
+    listed = users_api.get("/users")
+    assert answered(users_api.get("/policies", params={"resource": "order"}))["total"] == 1
+    assert "s3cret" not in alice.text + listed.text
+    (address,) = [row["address"] for row in answered(users_api.get("/brokers"))["items"]]
+    assert "s3cret" not in users_api.get(f"/brokers/{address}/config").text
+    refused = users_api.patch("/access", json={"authorizationEnabled": False})
+    assert (refused.status_code, "when it starts" in refused.text) == (409, True)
+    change("DELETE", "/policies/alice")
+    assert answered(users_api.get("/policies/alice"))["policies"] == []
+    change("DELETE", "/users/alice")
+    assert users_api.get("/users/alice").status_code == 404
