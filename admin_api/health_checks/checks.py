@@ -475,7 +475,7 @@ def _client_port(address: str, host: str, tls_mode: str | None, access: str | No
             "rights-unchecked",
             address,
             f"{where} checks who its clients are, and every user may do everything.",
-            "Give users policies, then set authorizationEnabled=true.",
+            "Give users policies (`ledgermq policy create`), then `ledgermq access set --authorization`.",
         )
 
 

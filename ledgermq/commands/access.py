@@ -49,6 +49,10 @@ def show(call: Call) -> None:
         for place in answer["places"]:
             if place["remedy"] is not None:
                 remark(f"{place['place']}: {place['remedy']}")
+        if answer["isPartial"] and not answer["isSigning"]:
+            remark(
+                "These requests are not signed (LEDGERMQ_ACCESS_KEY): brokers that check users refuse them."
+            )
 
     call.show(call.get("/access", lambda services: services.access.state()), render)
 

@@ -19,6 +19,7 @@ const MODES = {
 const STATUSES = { enable: "✓ enabled", disable: "✕ disabled" };
 const ACTIONS = ["Pub", "Sub", "Create", "Update", "Delete", "Get", "List", "All"];
 const RESOURCE_HINT = "Topic:orders, Group:order*, Cluster:*, or * for everything";
+const UNSIGNED = "This service signs none of its requests: a broker that checks users refuses them.";
 const userPath = (name) => `/api/v1/users/${encodeURIComponent(name)}`;
 const policyPath = (name) => `/api/v1/policies/${encodeURIComponent(name)}`;
 const words = (text) => (text ?? "").split(/[\s,]+/).filter(Boolean);
@@ -78,6 +79,7 @@ export function AccessPage() {
     <div class="one">
       <${Actions}><${Button} onClick=${() => switchAccess(state, refresh)}>Switch on or off…<//><//>
       <${Notice} notice=${notice} />
+      <p class="intro">${state && !state.isSigning && UNSIGNED}</p>
       <${Panel} title="What brokers check">
         <${Table} label="Access control by broker" columns=${PLACES} keyOf=${(row) => row.place} empty="No broker is known."
           rows=${pick(state, (answer) => answer.places)} />

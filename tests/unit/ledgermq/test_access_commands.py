@@ -162,6 +162,15 @@ def test_wrong_usage(run: CommandLine, args: tuple[str, ...]) -> None:
     assert run(*args).code == 2
 
 
+def test_why_unsigned_requests_are_refused(run: CommandLine) -> None:
+    problem = "127.0.0.1:10911 answered code 16: username cannot be null."
+    problems = [{"address": "127.0.0.1:10911", "problem": problem}]
+    answer = {"places": [], "isSigning": False, "problems": problems, "isPartial": True}
+    with serving(lambda _: as_json(200, answer)) as admin:
+        ran = run("access", "show", "--admin", admin.url)
+    assert (ran.code, "not signed" in ran.err, problem in ran.err) == (3, True, True)
+
+
 class Guarded(GuardedBrokers):
     """As the client of a command."""
 
