@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
 PYTHON_CLIENT = CACHE / "rocketmq-client-python"
 JAVA_SOURCES = ROOT / "tests/integration/java/src"
+JAVA_GRPC_SOURCES = ROOT / "tests/integration/java/grpc/src"
+JAVA_GRPC = "grpc-5.2.0"
 GO_CLIENT = CACHE / "go-client"
 _UNVERIFIED = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *_UNVERIFIED)
@@ -106,13 +108,22 @@ def grpc_python_driver(folder: Path) -> Driver:
 
 def java_driver(version: str, folder: Path) -> Driver:
     """The driver of the Java client `version`, compiled against that version's jars."""
+    return _java_driver(version, JAVA_SOURCES, "Driver", folder)
+
+
+def grpc_java_driver(folder: Path) -> Driver:
+    """The driver of rocketmq-client-java, which speaks TLS unless it is given another choice."""
+    return _java_driver(JAVA_GRPC, JAVA_GRPC_SOURCES, "GrpcDriver", folder)
+
+
+def _java_driver(version: str, source_folder: Path, program: str, folder: Path) -> Driver:
     jars = CACHE / "java" / version
     is_there = jars.is_dir() and shutil.which("java") is not None and shutil.which("javac") is not None
     need("java", is_there, "it needs a JDK of 17 or newer and Maven; scripts/test then puts it in .cache")
-    sources = sorted(JAVA_SOURCES.glob("*.java"))
+    sources = sorted(source_folder.glob("*.java"))
     classes = _compiled(jars, sources, CACHE / "java" / f"{version}-classes")
     command = ("java", "-Xmx256m", *QUICK_JVM, "-Dfile.encoding=UTF-8", f"-Duser.home={folder}")
-    return Driver((*command, "-cp", f"{classes}:{jars}/*", "Driver"), {}, folder)
+    return Driver((*command, "-cp", f"{classes}:{jars}/*", program), {}, folder)
 
 
 def go_driver(folder: Path) -> Driver:

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from remoting.record import parse_properties
-from tests.integration.client_runs import Driver, Report, finish, grpc_python_driver, read_report
+from tests.integration.client_runs import (
+    Driver,
+    Report,
+    finish,
+    grpc_java_driver,
+    grpc_python_driver,
+    read_report,
+)
 from tests.integration.cluster import COMMAND, Cluster
 from tests.integration.streams import read_topic
 from tests.integration.waiting import wait_for
@@ -23,7 +30,7 @@ SETTINGS = {
     "enablePropertyFilter": "true",
 }
 COUNT = 30
-CLIENTS = {"python": grpc_python_driver}
+CLIENTS = {"java": grpc_java_driver, "python": grpc_python_driver}
 SENT_BEFORE_KILL = 20
 
 
