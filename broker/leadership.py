@@ -27,7 +27,7 @@ from broker.config import BrokerConfig
 from commitlog.log import MessageLog
 from dledger.environment import monotonic_ms
 from dledger.server import DLedgerServer
-from remoting.acl import ACCESS_KEY
+from remoting.acl import ACCESS_KEY, GRPC_USER
 from remoting.client.aio import RemotingClient
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
@@ -211,7 +211,7 @@ class Forwarder:
         fields = {**request.ext_fields, MARK: "1"}
         fields.pop(CLIENT_USER, None)
         if self._config.checks_signatures and ACCESS_KEY in fields:
-            fields[CLIENT_USER] = fields[ACCESS_KEY]
+            fields[CLIENT_USER] = fields.get(GRPC_USER) or fields[ACCESS_KEY]
         copy = RemotingCommand(request.code, ext_fields=fields, body=request.body)
         with self._counted(request):
             try:

@@ -18,7 +18,7 @@ from grpc_endpoint.certificate import Certificate, CertificateFiles, self_signed
 from grpc_endpoint.endpoint import Endpoint
 from grpc_endpoint.forwarder import Forwarder
 from grpc_endpoint.server import GrpcServer
-from remoting.acl import AclError
+from remoting.acl import AclError, signer_from
 from remoting.client.aio import client_from
 from remoting.client.tls import ClientTls
 from remoting.loop import run
@@ -90,10 +90,11 @@ async def _serve(options: Options) -> int:
         loop.add_signal_handler(number, stopped.set)
     try:
         client = client_from(os.environ, options.broker_tls)
+        needs_proof = signer_from(os.environ) is not None
     except (AclError, TlsFilesError) as error:
         logger.error("the endpoint cannot start: %s", error)
         return 1
-    endpoint = Endpoint(client, options.namesrv)
+    endpoint = Endpoint(client, options.namesrv, needs_proof=needs_proof)
     try:
         stop = await _listen(options, endpoint)
     except (OSError, TlsFilesError) as error:

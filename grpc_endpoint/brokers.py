@@ -9,6 +9,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from grpc_endpoint.call import PROOF
 from grpc_endpoint.messaging_pb2 import Code
 from grpc_endpoint.status import StatusError, refused
 from remoting.client.aio import RemotingClient, RouteTable
@@ -99,17 +100,22 @@ class Brokers:
         topic: str | None = None,
         accepted: Container[int] = _SUCCESS,
         try_s: float = TRY_S,
+        as_itself: bool = False,
     ) -> Answer:
         """The answer of the broker's leader, with one of the accepted codes.
 
         topic: whose route names the leader; None: the cluster's list of brokers does.
         try_s: for one try; more than a broker may hold the request.
+        as_itself: not for the client of the current task, whose rights count otherwise.
 
         Raises StatusError: the broker has refused for good, or no leader has answered before `end_s`.
         """
         now_s = self._loop.time()
         backoff = Backoff(end_s - now_s, now_s, _PAUSE_MIN_S, _PAUSE_MAX_S)
         is_repeated = False
+        proof = None if as_itself else PROOF.get()
+        if proof is not None:
+            request.ext_fields |= proof.ext_fields()
         while True:
             try:
                 answer = await self._try(broker_name, request, min(try_s, end_s - self._loop.time()), topic)
@@ -121,6 +127,8 @@ class Brokers:
                 if answer.code in accepted:
                     return Answer(answer, is_repeated)
                 problem = refused(answer.code, answer.remark)
+                if proof is not None and answer.code == ResponseCode.NO_PERMISSION:
+                    problem = StatusError(Code.UNAUTHORIZED, problem.message)
                 if not self._may_try_again(broker_name, topic, answer, backoff.tries, is_repeated):
                     raise problem
             pause_s = backoff.failed(problem.message, self._loop.time())
@@ -217,7 +225,7 @@ class Brokers:
             return known
         request = RemotingCommand(code, ext_fields={_SETTINGS[code]: name})
         try:
-            answer = await self.ask(broker_name, request, now_s + TRY_S, topic=topic)
+            answer = await self.ask(broker_name, request, now_s + TRY_S, topic=topic, as_itself=True)
             config = loads(answer.command.body)
         except StatusError as error:
             if error.code in (Code.TOPIC_NOT_FOUND, Code.CONSUMER_GROUP_NOT_FOUND):

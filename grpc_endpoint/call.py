@@ -1,12 +1,15 @@
 """What the features know of a call besides its message: who calls, and how long the caller waits."""
 
 import asyncio
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Final
 
 from grpc_endpoint.messaging_pb2 import Code
 from grpc_endpoint.status import StatusError
+from remoting.acl import GrpcProof
 
 CLIENT_ID: Final = "x-mq-client-id"
 LANGUAGE: Final = "x-mq-language"
@@ -25,6 +28,17 @@ LANGUAGES: Final[Mapping[str, str]] = {
 """Names of the Remoting protocol for those of gRPC's clients; OTHER for what is not here."""
 
 
+AUTHORIZATION: Final = "authorization"
+DATE_TIME: Final = "x-mq-date-time"
+_AUTHORIZATION: Final = re.compile(
+    r"MQv2-HMAC-SHA1 +Credential=([^/,]+)[^,]*, *SignedHeaders=[^,]*, *Signature=([0-9A-Fa-f]{40})\Z"
+)
+_HEADER_CHARS_MAX: Final = 1_024
+
+PROOF: ContextVar[GrpcProof | None] = ContextVar("PROOF", default=None)
+"""Of the client for whom the current task works; what it asks of brokers they check, and allow or refuse."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """`deadline_s` by the event loop's clock. `host`: where the client is, `host:port`."""
@@ -34,7 +48,6 @@ class Call:
     version: str
     host: str
     deadline_s: float
-    metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def remaining_s(self) -> float:
@@ -45,8 +58,24 @@ class Call:
         return min(asyncio.get_running_loop().time() + most_s, self.deadline_s - RESERVE_S)
 
 
-def call_of(metadata: Mapping[str, str], host: str, remaining_s: float | None) -> Call:
-    """Raises StatusError."""
+def proof_of(metadata: Mapping[str, str], host: str) -> GrpcProof | None:
+    """What the client signed its call with; None when it has no account, or the text cannot be read."""
+    text, signed = metadata.get(AUTHORIZATION, ""), metadata.get(DATE_TIME, "")
+    found = _AUTHORIZATION.match(text) if len(text) <= _HEADER_CHARS_MAX else None
+    if found is None or len(signed) > _HEADER_CHARS_MAX:
+        return None
+    address = host.rpartition(":")[0].strip("[]")
+    return GrpcProof(found[1], signed, found[2], address)
+
+
+def call_of(
+    metadata: Mapping[str, str], host: str, remaining_s: float | None, *, needs_proof: bool = False
+) -> Call:
+    """Also makes its client's proof that of the current task. Raises StatusError."""
+    proof = proof_of(metadata, host) if needs_proof else None
+    if needs_proof and proof is None:
+        raise StatusError(Code.UNAUTHORIZED, "the call is not signed (authorization, x-mq-date-time)")
+    PROOF.set(proof)
     client_id = metadata.get(CLIENT_ID, "")
     if not client_id.strip():
         raise StatusError(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
@@ -54,4 +83,4 @@ def call_of(metadata: Mapping[str, str], host: str, remaining_s: float | None) -
         raise StatusError(Code.BAD_REQUEST, f"the client id is longer than {CLIENT_ID_CHARS_MAX}")
     deadline_s = asyncio.get_running_loop().time() + (DEFAULT_S if remaining_s is None else remaining_s)
     language = LANGUAGES.get(metadata.get(LANGUAGE, "").upper(), "OTHER")
-    return Call(client_id, language, metadata.get(CLIENT_VERSION, ""), host, deadline_s, metadata)
+    return Call(client_id, language, metadata.get(CLIENT_VERSION, ""), host, deadline_s)

@@ -10,13 +10,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
 
 from grpc_endpoint.brokers import Brokers
-from grpc_endpoint.call import Call
+from grpc_endpoint.call import PROOF, Call
 from grpc_endpoint.messaging_pb2 import (
     ClientType,
     Code,
@@ -113,6 +114,8 @@ class Client:
     stream: CommandStream | None = None
     settings_ms: int = 0
     """When the settings came."""
+    context: Context = field(default_factory=copy_context)
+    """Of the call that brought the settings: with the client's proof."""
     groups: set[str] = field(default_factory=set)
     """Consumer groups, of the settings and of heartbeats."""
 
@@ -173,6 +176,7 @@ class Clients:
             self._clients[call.client_id] = client
         self._unlink(client)
         client.settings, client.stream, client.host = settings, stream, call.host
+        client.context = copy_context()
         client.settings_ms = time.time_ns() // 1_000_000
         client.last_beat_s = self._loop.time()
         group = settings.subscription.group.name
@@ -260,7 +264,7 @@ class Clients:
                 if now_s - client.last_beat_s > SILENT_S:
                     await self.remove(client.client_id)
                 else:
-                    await self.beat(client)
+                    await self._loop.create_task(self.beat(client), context=client.context)
 
     async def beat(self, client: Client) -> None:
         """Register the client at every node."""
@@ -283,9 +287,9 @@ class Clients:
         await asyncio.gather(*(self._send(address, command) for address in sorted(addresses)))
 
     async def _send(self, address: str, command: RemotingCommand) -> None:
-        own = RemotingCommand(
-            command.code, ext_fields=dict(command.ext_fields), body=command.body, language=command.language
-        )
+        proof = PROOF.get()
+        fields = command.ext_fields | ({} if proof is None else proof.ext_fields())
+        own = RemotingCommand(command.code, ext_fields=fields, body=command.body, language=command.language)
         try:
             answer = await self._brokers.client.invoke(address, own, BEAT_LIMIT_S)
         except RemotingError as error:

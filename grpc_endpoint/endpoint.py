@@ -61,7 +61,9 @@ class Method:
 class Endpoint:
     """All features over one client of the brokers. Made and used on one running loop."""
 
-    def __init__(self, client: RemotingClient, namesrv: str) -> None:
+    def __init__(self, client: RemotingClient, namesrv: str, *, needs_proof: bool = False) -> None:
+        """`needs_proof`: brokers have access control, so that each client must sign its calls."""
+        self.needs_proof = needs_proof
         self._tasks: set[asyncio.Task[None]] = set()
         self.brokers = Brokers(client, namesrv)
         self.clients = Clients(self.brokers, self._client_gone)

@@ -10,6 +10,7 @@ import heapq
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,6 +43,8 @@ class _Renewed:
     handle: ReceiptHandle
     attempts: int
     since_ms: int
+    context: Context
+    """Of the client's call: with its proof."""
     renewals: int = 0
     failures: int = 0
 
@@ -68,7 +71,7 @@ class Renewals:
         if len(self._renewed) >= RENEWED_MAX:
             return
         key = client_id, group, str(handle)
-        self._renewed[key] = _Renewed(topic, handle, attempts, _now_ms())
+        self._renewed[key] = _Renewed(topic, handle, attempts, _now_ms(), copy_context())
         self._schedule(key, handle.visible_at_ms - AHEAD_MS)
 
     def take(self, client_id: str, group: str, handle: ReceiptHandle) -> ReceiptHandle:
@@ -87,7 +90,7 @@ class Renewals:
         async with asyncio.TaskGroup() as tasks:
             while True:
                 for key in self._take_due(_now_ms()):
-                    tasks.create_task(self._renew(key))
+                    tasks.create_task(self._renew(key), context=self._renewed[key].context)
                 await self._wait()
 
     async def _wait(self) -> None:

@@ -45,6 +45,7 @@ class GrpcServer:
 
     def __init__(self, endpoint: Endpoint, host_of: HostOf | None = None) -> None:
         self._host_of = host_of
+        self._needs_proof = endpoint.needs_proof
         self._server = aio.server(options=_OPTIONS)
         handlers = {name: self._handler(each) for name, each in endpoint.methods().items()}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
@@ -124,7 +125,7 @@ class GrpcServer:
         }
         peer = host_of_peer(context.peer())
         host = peer if self._host_of is None else self._host_of(peer)
-        return call_of(metadata, host, context.time_remaining())
+        return call_of(metadata, host, context.time_remaining(), needs_proof=self._needs_proof)
 
 
 def host_of_peer(peer: str) -> str:

@@ -56,6 +56,48 @@ class Signer:
         fields[SIGNATURE] = signature_of(command, self.secret_key.encode()).decode()
 
 
+GRPC_USER: Final = "LEDGERMQ_GRPC_USER"
+GRPC_SIGNED: Final = "LEDGERMQ_GRPC_SIGNED"
+GRPC_SIGNATURE: Final = "LEDGERMQ_GRPC_SIGNATURE"
+GRPC_HOST: Final = "LEDGERMQ_GRPC_HOST"
+"""Ext fields by which the gRPC endpoint says for which client it asks. It signs them with its own account."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcProof:
+    """What a gRPC client signed its call with: HMAC-SHA1 of a text, its time, as hexadecimal digits."""
+
+    user: str
+    signed: str
+    signature: str = field(repr=False)
+    host: str = ""
+    """Where the client is: its address, without the port."""
+
+    def ext_fields(self) -> dict[str, str]:
+        return {
+            GRPC_USER: self.user,
+            GRPC_SIGNED: self.signed,
+            GRPC_SIGNATURE: self.signature,
+            GRPC_HOST: self.host,
+        }
+
+    @classmethod
+    def of(cls, fields: Mapping[str, str]) -> "GrpcProof | None":
+        """What the endpoint has added to a request."""
+        user = fields.get(GRPC_USER)
+        if user is None:
+            return None
+        signed, signature = fields.get(GRPC_SIGNED, ""), fields.get(GRPC_SIGNATURE, "")
+        return cls(user, signed, signature, fields.get(GRPC_HOST, ""))
+
+    def is_of(self, secret: bytes) -> bool:
+        """Whether the owner of this secret made it. Takes as long for every wrong one."""
+        import hmac
+
+        made = hmac.new(secret, self.signed.encode("utf-8", "replace"), "sha1").hexdigest()
+        return hmac.compare_digest(made.encode(), self.signature.lower().encode("utf-8", "replace"))
+
+
 def signature_of(command: RemotingCommand, secret: bytes) -> bytes:
     """The signature that a request of the owner of this secret has."""
     import hmac  # it costs 5 ms with its libraries, which a command without keys need not spend

@@ -30,7 +30,7 @@ from broker.timer.scheduling import PROPERTY_REAL_TOPIC, SCHEDULE_TOPIC, TIMER_T
 from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog
 from commitlog.record import CorruptRecordError, decode_record
-from remoting.acl import ACCESS_KEY, is_signed_with
+from remoting.acl import ACCESS_KEY, GRPC_USER, GrpcProof, is_signed_with
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
@@ -170,11 +170,17 @@ class AccessControl:
         name = fields.get(ACCESS_KEY, "")
         if MARK in fields and self._is_inner(name):
             name = fields.get(CLIENT_USER, "")
+        elif (proof := self._grpc_client(fields)) is not None:
+            name = proof.user
         return self._accounts.get(name) or Account(name, None, False, False, None)
 
     def _is_inner(self, name: str) -> bool:
         inner = self._config.inner_account
         return inner is not None and inner[0] == name
+
+    def _grpc_client(self, fields: Mapping[str, str]) -> GrpcProof | None:
+        """The client for whom the gRPC endpoint asks, if it does; only the inner account may."""
+        return GrpcProof.of(fields) if self._is_inner(fields.get(ACCESS_KEY, "")) else None
 
     def refusal(self, request: RemotingCommand, connection: Connection) -> RequestError | None:
         """Router's Guard."""
@@ -217,11 +223,30 @@ class AccessControl:
             return f"the body is too large to be checked: {SIGNED_BODY_BYTES_MAX} bytes are possible."
         if account.secret is None or not is_signed_with(request, account.secret):
             return "check signature failed."
+        if GRPC_USER not in request.ext_fields:
+            return None
+        proof = self._grpc_client(request.ext_fields)
+        if proof is None:  # or each client of the endpoint would have that account's rights
+            return f"User:{name} may not ask for gRPC clients: the endpoint needs the nodes' own account."
+        return self._unproved_client(proof)
+
+    def _unproved_client(self, proof: GrpcProof) -> str | None:
+        """The same of a gRPC client; the endpoint itself knows no password."""
+        account = self._accounts.get(proof.user)
+        if account is None:
+            return f"User:{proof.user} is not found."
+        if not account.is_enabled:
+            return f"User:{proof.user} is disabled."
+        if account.secret is None or not proof.is_of(account.secret):
+            return "check signature failed."
         return None
 
     def _forbidden(self, request: RemotingCommand, host: str) -> str | None:
         """Why the user may not send it (UserAuthorizationHandler, AclAuthorizationHandler)."""
         name = request.ext_fields.get(ACCESS_KEY)
+        proof = self._grpc_client(request.ext_fields)
+        if proof is not None:
+            name, host = proof.user, proof.host
         if not name:
             return _NO_RIGHTS
         account = self._accounts.get(name)

@@ -87,7 +87,7 @@ def send(options: dict[str, str], report: Report) -> None:
     receipt = None
     for number in range(int(options["count"])):
         message = message_of(options, number)
-        for attempt in range(SEND_TRIES):
+        for attempt in range(int(options.get("tries", SEND_TRIES))):
             try:
                 receipt = producer.send(message)
             except Exception as error:  # noqa: BLE001 - a client's errors have no class in common
@@ -180,7 +180,8 @@ def transact(options: dict[str, str], report: Report) -> None:
 
 
 def configuration(options: dict[str, str]) -> Any:
-    return ClientConfiguration(options["endpoint"], Credentials())
+    account = Credentials(options.get("accessKey", ""), options.get("secretKey", ""))
+    return ClientConfiguration(options["endpoint"], account)
 
 
 def subscription(options: dict[str, str]) -> dict[str, Any]:

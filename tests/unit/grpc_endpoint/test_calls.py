@@ -39,6 +39,7 @@ from grpc_endpoint.messaging_pb2 import (
     TransactionResolution,
 )
 from grpc_endpoint.status import StatusError, StreamRefusedError
+from remoting.acl import GrpcProof
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -127,6 +128,40 @@ async def test_a_call_needs_a_client_id() -> None:
     with pytest.raises(StatusError) as refused:
         call_of({}, "10.0.0.7:40000", 3.0)
     assert refused.value.code == Code.CLIENT_ID_REQUIRED
+
+
+SIGNED = {
+    "x-mq-client-id": "client-1",
+    "x-mq-date-time": "20260131T050000Z",
+    "authorization": "MQv2-HMAC-SHA1 Credential=alice/eu/RocketMQ, SignedHeaders=x-mq-date-time, Signature="
+    + "A" * 40,
+}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Basic abc", "MQv2-HMAC-SHA1 Credential=, SignedHeaders=x, Signature=1"]
+)
+async def test_where_brokers_have_access_control_a_call_must_be_signed(text: str) -> None:
+    with pytest.raises(StatusError) as refused:
+        call_of(SIGNED | {"authorization": text}, "10.0.0.7:40000", 3.0, needs_proof=True)
+    assert refused.value.code == Code.UNAUTHORIZED
+
+
+async def test_brokers_get_the_clients_proof_and_its_address() -> None:
+    cluster = FakeClient()
+    call_of(SIGNED, "10.0.0.7:40000", 3.0, needs_proof=True)
+    endpoint = Endpoint(cast("RemotingClient", cluster), NAMESRV, needs_proof=True)
+    end_s = asyncio.get_running_loop().time() + 1
+    cluster.script(RequestCode.SEND_MESSAGE, answer(ResponseCode.NO_PERMISSION, "you may not"))
+    with pytest.raises(StatusError) as refused:
+        await endpoint.brokers.ask(BROKER, RemotingCommand(RequestCode.SEND_MESSAGE), end_s, topic="orders")
+    assert refused.value.code == Code.UNAUTHORIZED
+    (sent,) = cluster.requests(RequestCode.SEND_MESSAGE)
+    proof = GrpcProof("alice", "20260131T050000Z", "A" * 40, "10.0.0.7")
+    assert sent.ext_fields == proof.ext_fields()
+    await endpoint.brokers.topic_config("orders")
+    (own,) = cluster.requests(RequestCode.GET_TOPIC_CONFIG)
+    assert own.ext_fields == {"topic": "orders"}, "it asks for itself"
 
 
 async def test_routes_name_the_endpoints_of_the_request_and_the_topics_type() -> None:

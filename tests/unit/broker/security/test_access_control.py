@@ -1,5 +1,6 @@
 """The guard before every handler: signatures, rights, white lists, and what changes while the broker runs."""
 
+import hmac
 import logging
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from broker.leadership import CLIENT_USER, MARK
 from broker.state.changes import PutSettings
 from broker.state.topics import HALF_TOPIC
 from commitlog.record import Message
-from remoting.acl import Signer
+from remoting.acl import GRPC_USER, GrpcProof, Signer
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.headers.send import SendMessageRequestHeader, SendRequest
@@ -211,6 +212,42 @@ async def test_only_nodes_may_say_for_whom_they_ask(broker: Secured) -> None:
         **{MARK: "1", CLIENT_USER: "root", "username": "eve"},
     )
     assert answer.remark == "The super user can only be create by super user"
+
+
+def proof(user: str = "alice", secret: str = "alice-secret", host: str = "10.0.0.9") -> dict[str, str]:
+    signed = "20260131T050000Z"
+    signature = hmac.new(secret.encode(), signed.encode(), "sha1").hexdigest().upper()
+    return GrpcProof(user, signed, signature, host).ext_fields()
+
+
+async def test_a_request_of_the_grpc_endpoint_is_its_clients(broker: Secured) -> None:
+    await broker.allow("alice", "Topic:orders", "Get")
+    answer = await broker.ask(INNER, GET_CONFIG, topic="orders", **proof())
+    assert answer.code != 16
+    remark = await refused(broker, INNER, GET_CONFIG, topic="other", **proof())
+    assert remark is not None
+    assert remark.startswith("User:alice has no permission to access Topic:other from 10.0.0.9")
+
+
+@pytest.mark.parametrize(
+    ("fields", "remark"),
+    [
+        (proof(secret="wrong"), "check signature failed."),
+        (proof("bob"), "User:bob is not found."),
+        ({GRPC_USER: "alice"}, "check signature failed."),
+    ],
+)
+async def test_the_grpc_endpoints_clients_must_prove_their_names(
+    broker: Secured, fields: dict[str, str], remark: str
+) -> None:
+    assert await refused(broker, INNER, GET_CONFIG, topic="orders", **fields) == remark
+
+
+async def test_only_the_nodes_account_may_ask_for_grpc_clients(broker: Secured) -> None:
+    """Any other would lend its own rights to all of them."""
+    remark = await refused(broker, ROOT, GET_CONFIG, topic="orders", **proof())
+    assert remark is not None
+    assert remark.startswith("User:root may not ask for gRPC clients")
 
 
 async def test_refusals_are_counted_and_told_once(broker: Secured) -> None:

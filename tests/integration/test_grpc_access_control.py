@@ -1,0 +1,87 @@
+"""gRPC clients of a cluster with access control: the endpoint knows no password, brokers check each call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from remoting.client.aio import RemotingClient
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from tests.integration.client_runs import Report, grpc_python_driver
+from tests.integration.cluster import Cluster
+from tests.support.secured import INNER, ROOT, secured_values
+
+pytestmark = pytest.mark.integration
+ALLOWED, OTHER = "Allowed", "Other"
+ALICE = {"accessKey": "alice", "secretKey": "alice-secret"}
+
+
+@pytest.fixture
+def secured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """One node; the endpoint and the admin service have the nodes' own account."""
+    monkeypatch.setenv("LEDGERMQ_ACCESS_KEY", INNER.access_key)
+    monkeypatch.setenv("LEDGERMQ_SECRET_KEY", INNER.secret_key)
+    running = Cluster(tmp_path / "cluster", nodes=1)
+    values = secured_values(tmp_path)
+    settings = {
+        name: str(value).lower() if isinstance(value, bool) else value for name, value in values.items()
+    }
+    try:
+        running.start(settings, grpc=True)
+        yield running
+    finally:
+        running.stop()
+
+
+async def ask(cluster: Cluster, code: RequestCode, body: object = None, **fields: str) -> None:
+    """A request of the super user."""
+    client = RemotingClient(signer=ROOT)
+    data = b"" if body is None else orjson.dumps(body)
+    command = RemotingCommand(code, ext_fields=fields, body=data)
+    answer = await client.invoke(cluster.nodes["n0"].remoting, command)
+    await client.close()
+    assert answer.code == 0, answer.remark
+
+
+async def prepare(cluster: Cluster) -> None:
+    """Two topics, and alice, who may send to one of them."""
+    for topic in (ALLOWED, OTHER):
+        queues = {"readQueueNums": "1", "writeQueueNums": "1", "perm": "6", "topicFilterType": "SINGLE_TAG"}
+        await ask(
+            cluster,
+            RequestCode.UPDATE_AND_CREATE_TOPIC,
+            topic=topic,
+            defaultTopic="TBW102",
+            order="false",
+            **queues,
+        )
+    user = {"password": ALICE["secretKey"], "userType": "Normal"}
+    await ask(cluster, RequestCode.AUTH_CREATE_USER, user, username="alice")
+    entry = {"resource": f"Topic:{ALLOWED}", "actions": ["Pub"], "decision": "Allow", "sourceIps": []}
+    rights = {"subject": "User:alice", "policies": [{"policyType": "Custom", "entries": [entry]}]}
+    await ask(cluster, RequestCode.AUTH_CREATE_ACL, rights, subject="User:alice")
+
+
+async def test_a_client_may_do_what_its_own_account_may(secured: Cluster, tmp_path: Path) -> None:
+    await prepare(secured)
+    driver = grpc_python_driver(tmp_path)
+    runs = 0
+
+    def send(topic: str, **account: str) -> Report:
+        nonlocal runs
+        runs += 1
+        out = tmp_path / f"send-{runs}.jsonl"
+        options = {"endpoint": secured.grpc, "topic": topic, "group": "none", "count": "1", "tries": "1"}
+        given = options | {"out": str(out)} | account
+        return driver.run(["send", *(f"{name}={value}" for name, value in given.items())], out)
+
+    assert [row["event"] for row in send(ALLOWED, **ALICE)] == ["sent", "end"]
+    for topic, account in ((OTHER, ALICE), (ALLOWED, ALICE | {"secretKey": "wrong"}), (ALLOWED, {})):
+        report = send(topic, **account)
+        assert [row["event"] for row in report] == ["failed", "end"], account
+        is_routed = "accessKey" in account  # a call without an account gets no route either
+        assert not is_routed or "40100" in report[0]["error"], report
