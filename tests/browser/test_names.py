@@ -91,7 +91,7 @@ def visit(page: Page, stage: Stage, address: str) -> None:
     ("size", "rename"),
     [
         pytest.param(DESK, STRETCHED, id="desk, all"),
-        pytest.param(NARROW, ONE_STRETCHED, id="narrow, one"),
+        pytest.param(NARROW, ONE_STRETCHED, id="narrow, one", marks=pytest.mark.long),
         pytest.param(PHONE, STRETCHED, id="phone, all"),
         pytest.param(DESK, ONE_STRETCHED, id="desk, one", marks=pytest.mark.long),
         pytest.param(NARROW, STRETCHED, id="narrow, all", marks=pytest.mark.long),

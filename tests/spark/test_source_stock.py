@@ -1,4 +1,7 @@
-"""The same reads from RocketMQ's own broker in Java, of 5.x and 4.9: the plain protocol only."""
+"""The same reads from RocketMQ's own broker in Java, of 5.x and 4.9: the plain protocol only.
+
+How a stream ends when its topic or a queue does is tested with our brokers in every run, here in long ones.
+"""
 
 from __future__ import annotations
 
@@ -105,6 +108,7 @@ def test_retention_is_told_or_passed_over(
         batch(spark, namesrv, subscribe=topic, startingOffsets=given).count()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("of_broker_only", [False, True])
 def test_a_topic_that_is_deleted_ends_its_stream(
     spark: SparkSession,
@@ -132,6 +136,7 @@ def test_a_topic_that_is_deleted_ends_its_stream(
             query.awaitTermination(120)
 
 
+@pytest.mark.long
 def test_a_queue_that_is_taken_away_unread_ends_the_stream(
     spark: SparkSession, java_broker: StockBroker, topic_name: TopicName, tmp_path: Path
 ) -> None:
@@ -152,6 +157,7 @@ def test_a_queue_that_is_taken_away_unread_ends_the_stream(
         sink.run_available(stream(spark, namesrv, **options))
 
 
+@pytest.mark.long
 def test_a_topic_made_anew_is_told_as_loss(
     spark: SparkSession, java_broker: StockBroker, topic_name: TopicName, tmp_path: Path
 ) -> None:
