@@ -1,7 +1,8 @@
 """Reads access control: whether it is on, the users, and their policies."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import Field
 
@@ -145,7 +146,9 @@ class AccessReader:
         row = _row(name, {place: None if seen is None else seen.user for place, seen in found.seen.items()})
         entries = {place: seen.entries for place, seen in found.having.items()}
         return UserView(
-            **row.model_dump(), policies=list(_policies(entries)), **partial_fields(found.troubles)
+            **row.model_dump(),
+            policies=[PolicyView(**_fields(*each)) for each in _merged(entries)],
+            **partial_fields(found.troubles),
         )
 
     async def policies(self, query: PolicyQuery, page: PageWanted) -> PolicyPage:
@@ -153,15 +156,18 @@ class AccessReader:
         places, troubles = await self._places.find()
         asked = await self._gateway.ask_each(places, self._places.policies)
         username, resource = query.username.lower(), query.resource.lower()
+        # Ten thousand users may have a hundred thousand entries: only those of the page become views.
         rows = [
-            PolicyRow(username=name, **view.model_dump())
+            (name, entry, places)
             for name in sorted({name for known in asked.answers.values() for name in known})
             if username in name.lower()
-            for view in _policies({place: known.get(name, ()) for place, known in asked.answers.items()})
-            if resource in view.resource.lower()
+            for entry, places in _merged({at: known.get(name, ()) for at, known in asked.answers.items()})
+            if resource in entry.resource.lower()
         ]
         return PolicyPage(
-            items=list(page.of(rows)),
+            items=[
+                PolicyRow(username=name, **_fields(entry, places)) for name, entry, places in page.of(rows)
+            ],
             page=page.number,
             page_size=page.size,
             total=len(rows),
@@ -208,18 +214,15 @@ def _row(name: str, users: Mapping[Place, UserBody | None]) -> UserRow:
     )
 
 
-def _policies(entries: Mapping[Place, Sequence[Entry]]) -> Iterator[PolicyView]:
-    """Alike ones of several places are one."""
+def _merged(entries: Mapping[Place, Sequence[Entry]]) -> list[tuple[Entry, list[str]]]:
+    """By resource, each with the places where it is so: alike ones of several places are one."""
     places: dict[Entry, list[str]] = {}
     for place, known in entries.items():
         for entry in known:
             places.setdefault(entry, []).append(place.name)
-    for entry in sorted(places, key=lambda each: (each.resource, each.policy_type)):
-        yield PolicyView(
-            policy_type=entry.policy_type,
-            resource=entry.resource,
-            actions=list(entry.actions),
-            source_ips=list(entry.source_ips),
-            decision=entry.decision,
-            places=places[entry],
-        )
+    return sorted(places.items(), key=lambda each: (each[0].resource, each[0].policy_type))
+
+
+def _fields(entry: Entry, places: list[str]) -> dict[str, Any]:
+    """Of a PolicyView."""
+    return {**entry.to_json(), "policyType": entry.policy_type, "places": places}

@@ -25,7 +25,6 @@ from remoting.headers.auth import (
 
 CHANGE_TIMEOUT_MS: Final = 5_000
 """A change waits for a majority."""
-LIST_TIMEOUT_MS: Final = 3_000
 LIST_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of a list of users or policies: each row is checked on the event loop."""
 _WHAT_USERS: Final = "list of users"
@@ -107,7 +106,7 @@ class UserSource:
         """3005"""
         ext = ListUsersRequestHeader().ext_fields()
         code = RequestCode.AUTH_LIST_USER
-        answer = await self._gateway.ask(address, code, ext, timeout_ms=LIST_TIMEOUT_MS)
+        answer = await self._gateway.ask(address, code, ext)
         return read_list(address, answer.body, UserBody, _WHAT_USERS, LIST_BYTES_MAX)
 
     async def user(self, address: str, name: str) -> UserBody | None:
@@ -122,7 +121,7 @@ class UserSource:
         """3010: by user."""
         ext = ListAclsRequestHeader().ext_fields()
         code = RequestCode.AUTH_LIST_ACL
-        answer = await self._gateway.ask(address, code, ext, timeout_ms=LIST_TIMEOUT_MS)
+        answer = await self._gateway.ask(address, code, ext)
         rows = read_list(address, answer.body, _AclBody, _WHAT_POLICIES, LIST_BYTES_MAX)
         return {row.subject.removeprefix(USER_PREFIX): list(_entries(row)) for row in rows}
 

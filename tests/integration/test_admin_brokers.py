@@ -168,6 +168,7 @@ def paths(topic: str, group: str, message_id: str, address: str, broker_name: st
         "/doctor",
         f"/replication/{broker_name}",
         "/name-server",
+        *("/access", "/users", "/policies"),
         "/history",
     ]
 
