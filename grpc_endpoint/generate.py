@@ -1,4 +1,5 @@
-"""Makes the message classes of messaging.proto: messaging_pb2.py, and messaging_pb2.pyi with their types.
+"""Makes the message classes of messaging.proto and health.proto: messaging_pb2.py with the types in
+messaging_pb2.pyi, and so on.
 
 `python -m grpc_endpoint.generate` writes them beside it, as an editable installation does; a wheel gets them
 from its build. They are not in version control: what the compiler writes fits its own version of the library
@@ -13,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 PACKAGE: Final = Path(__file__).resolve().parent
-SOURCE: Final = PACKAGE / "messaging.proto"
-MADE: Final = ("messaging_pb2.py", "messaging_pb2.pyi")
+SOURCES: Final = ("messaging", "health")
+MADE: Final = tuple(f"{name}_pb2.{suffix}" for name in SOURCES for suffix in ("py", "pyi"))
 LIMIT_S: Final = 60.0
 
 
@@ -28,7 +29,7 @@ def generate(target: Path) -> list[Path]:
         command = [
             *(sys.executable, "-m", "grpc_tools.protoc", f"-I{PACKAGE.parent}"),
             *(f"--python_out={folder}", f"--pyi_out={folder}"),
-            str(SOURCE.relative_to(PACKAGE.parent)),
+            *(f"{PACKAGE.name}/{name}.proto" for name in SOURCES),
         ]
         try:
             done = subprocess.run(

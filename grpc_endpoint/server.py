@@ -4,7 +4,7 @@ answers; nothing else in this package knows grpc.
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import grpc
 from grpc import aio
@@ -12,6 +12,8 @@ from grpc import aio
 from grpc_endpoint.call import Call, call_of
 from grpc_endpoint.certificate import Certificate, CertificateFiles
 from grpc_endpoint.endpoint import SERVICE, Endpoint, Method
+from grpc_endpoint.health import HEALTH_SERVICE, Health, UnknownServiceError
+from grpc_endpoint.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_endpoint.status import StatusError, StreamRefusedError
 from sockets.tls import TlsFilesError
 
@@ -48,6 +50,8 @@ class GrpcServer:
         self._needs_proof = endpoint.needs_proof
         self._server = aio.server(options=_OPTIONS)
         handlers = {name: self._handler(each) for name, each in endpoint.methods().items()}
+        self._health = Health(endpoint.brokers, frozenset({SERVICE}))
+        self._server.add_generic_rpc_handlers((self._health_handlers(),))
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     def listen(self, address: str, certificate: Certificate | CertificateFiles | None = None) -> int:
@@ -68,7 +72,30 @@ class GrpcServer:
 
     async def stop(self) -> None:
         """No new calls; those under way get some time."""
+        self._health.stop()
         await self._server.stop(DRAIN_S)
+
+    def _health_handlers(self) -> grpc.GenericRpcHandler:
+        health = self._health
+
+        async def check(
+            request: HealthCheckRequest, context: "aio.ServicerContext[Any, Any]"
+        ) -> HealthCheckResponse:
+            try:
+                return await health.check(request)
+            except UnknownServiceError as error:
+                await context.abort(grpc.StatusCode.NOT_FOUND, f"no service is called {error}")
+
+        async def watch(request: HealthCheckRequest, _: object) -> AsyncIterator[HealthCheckResponse]:
+            async for answer in health.watch(request):
+                yield answer
+
+        read, write = HealthCheckRequest.FromString, HealthCheckResponse.SerializeToString
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "Check": grpc.unary_unary_rpc_method_handler(cast("Any", check), read, write),
+            "Watch": grpc.unary_stream_rpc_method_handler(cast("Any", watch), read, write),
+        }
+        return grpc.method_handlers_generic_handler(HEALTH_SERVICE, handlers)
 
     def _handler(self, method: Method) -> "grpc.RpcMethodHandler[Any, Any]":
         read, write = method.request.FromString, method.response.SerializeToString

@@ -44,7 +44,7 @@ ensure_venv() {
     "$PYTHON" -m venv --clear "$VENV" || fail "the environment $VENV could not be made."
   fi
   wanted=$(hash_of "$ROOT" "$ROOT/pyproject.toml" "$ROOT/requirements-dev.txt" "$ROOT/hatch_build.py" \
-    "$ROOT"/native/*.[ch] "$ROOT/native/compiler.py" "$ROOT"/grpc_endpoint/{generate.py,messaging.proto}) ||
+    "$ROOT"/native/*.[ch] "$ROOT/native/compiler.py" "$ROOT"/grpc_endpoint/{generate.py,*.proto}) ||
     fail "$ROOT/pyproject.toml, requirements-dev.txt or the sources in $ROOT/native and $ROOT/grpc_endpoint cannot be read."
   if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
     return 0

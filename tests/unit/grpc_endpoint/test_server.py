@@ -1,0 +1,100 @@
+"""The transport: a real server on loopback, over a made-up cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import grpc
+import pytest
+from grpc import aio
+
+from grpc_endpoint.certificate import self_signed
+from grpc_endpoint.endpoint import SERVICE, Endpoint
+from grpc_endpoint.forwarder import Forwarder
+from grpc_endpoint.health import HEALTH_SERVICE
+from grpc_endpoint.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_endpoint.messaging_pb2 import Code, QueryRouteRequest, QueryRouteResponse, Resource
+from grpc_endpoint.server import GrpcServer, host_of_peer
+from remoting.client.aio import RemotingClient
+from tests.unit.grpc_endpoint.cluster import NAMESRV
+from tests.unit.grpc_endpoint.test_calls import FakeClient
+
+SERVING = HealthCheckResponse.ServingStatus.SERVING
+NOT_SERVING = HealthCheckResponse.ServingStatus.NOT_SERVING
+METADATA = (("x-mq-client-id", "client-1"),)
+ROUTE = QueryRouteRequest(topic=Resource(name="orders"))
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[tuple[GrpcServer, int]]:
+    server = GrpcServer(Endpoint(cast("RemotingClient", FakeClient()), NAMESRV))
+    port = server.listen("127.0.0.1:0")
+    await server.start()
+    try:
+        yield server, port
+    finally:
+        await server.stop()
+
+
+def route(channel: aio.Channel) -> Any:
+    write, read = QueryRouteRequest.SerializeToString, QueryRouteResponse.FromString
+    return channel.unary_unary(f"/{SERVICE}/QueryRoute", write, read)
+
+
+async def test_a_call_is_answered_and_one_without_a_client_id_by_its_code() -> None:
+    async with serving() as (_, port), aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        response = await route(channel)(ROUTE, metadata=METADATA, timeout=5)
+        assert len(response.message_queues) == 4
+        response = await route(channel)(ROUTE, timeout=5)
+        assert response.status.code == Code.CLIENT_ID_REQUIRED
+
+
+async def test_health_follows_the_cluster_and_ends_with_the_server() -> None:
+    async with serving() as (server, port), aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        write, read = HealthCheckRequest.SerializeToString, HealthCheckResponse.FromString
+        check = channel.unary_unary(f"/{HEALTH_SERVICE}/Check", write, read)
+        assert (await check(HealthCheckRequest(), timeout=5)).status == SERVING
+        assert (await check(HealthCheckRequest(service=SERVICE), timeout=5)).status == SERVING
+        with pytest.raises(aio.AioRpcError) as unknown:
+            await check(HealthCheckRequest(service="other"), timeout=5)
+        assert unknown.value.code() == grpc.StatusCode.NOT_FOUND
+        watch = channel.unary_stream(f"/{HEALTH_SERVICE}/Watch", write, read)
+        said = aiter(watch(HealthCheckRequest(), timeout=20))
+        assert (await anext(said)).status == SERVING
+        stopping = asyncio.ensure_future(server.stop())
+        assert (await anext(said)).status == NOT_SERVING
+        await stopping
+
+
+async def test_tls_and_plain_text_are_on_one_port() -> None:
+    certificate = self_signed()
+    seen: list[str] = []
+    forwarder: Forwarder | None = None
+
+    def host_of(inner: str) -> str:
+        assert forwarder is not None
+        seen.append(forwarder.host_of(inner))
+        return seen[-1]
+
+    server = GrpcServer(Endpoint(cast("RemotingClient", FakeClient()), NAMESRV), host_of)
+    forwarder = Forwarder(server.listen("127.0.0.1:0"), server.listen("127.0.0.1:0", certificate))
+    await server.start()
+    port = await forwarder.listen("127.0.0.1", 0)
+    credentials = grpc.ssl_channel_credentials(certificate.chain)
+    try:
+        async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            assert (await route(channel)(ROUTE, metadata=METADATA, timeout=5)).status.code == Code.OK
+        async with aio.secure_channel(f"localhost:{port}", credentials) as channel:
+            assert (await route(channel)(ROUTE, metadata=METADATA, timeout=5)).status.code == Code.OK
+    finally:
+        await server.stop()
+        await forwarder.stop()
+    assert len({host for host in seen if host.startswith("127.0.0.1:")}) == 2, "each client's own address"
+
+
+def test_the_address_of_a_peer() -> None:
+    assert host_of_peer("ipv4:10.0.0.7:40000") == "10.0.0.7:40000"
+    assert host_of_peer("ipv6:%5B::1%5D:40000") == "[::1]:40000"
