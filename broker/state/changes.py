@@ -5,8 +5,9 @@ offset], …]], …]}. A node that meets a version or a change it does not know 
 state differ from the others'.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -202,19 +203,33 @@ def join_changes(encoded: Sequence[bytes]) -> bytes:
 def _checked(change: Change) -> Change:
     if isinstance(change, TrimLog) and not 0 <= change.position <= _LONG_MAX:
         raise InvalidChangeError(f"position {change.position} is out of range")
-    if isinstance(change, CommitOffsets | TrimQueues):
+    if isinstance(change, LockQueues | EndWriter):
+        _check_ids(change)
+    elif isinstance(change, CommitOffsets | TrimQueues):
         for queue_id, offset in change.offsets.items():
             if not (0 <= queue_id <= _INT_MAX and 0 <= offset <= _LONG_MAX):
                 raise InvalidChangeError(f"offset {offset} of queue {queue_id} is out of range")
-    elif isinstance(change, SetDelayOffset) and not (change.level >= 1 and 0 <= change.offset <= _LONG_MAX):
-        raise InvalidChangeError(f"offset {change.offset} of delay level {change.level} is out of range")
-    elif isinstance(change, EndWriter) and (error := writer_error(change.writer)) is not None:
-        raise InvalidChangeError(error)
+    elif isinstance(change, SetDelayOffset):
+        if not (1 <= change.level <= _INT_MAX and 0 <= change.offset <= _LONG_MAX):
+            raise InvalidChangeError(f"offset {change.offset} of delay level {change.level} is out of range")
     elif isinstance(change, PutSettings) and not _is_small(change.values):
         raise InvalidChangeError(
             f"settings beyond {SETTINGS_MAX} or of more than {SETTING_CHARS_MAX} characters"
         )
     return change
+
+
+def _check_ids(change: LockQueues | EndWriter) -> None:
+    """Queues, or partitions: numbers beyond these could be applied, but not written into a snapshot."""
+    if isinstance(change, EndWriter):
+        if (error := writer_error(change.writer)) is not None:
+            raise InvalidChangeError(error)
+        numbers: Iterable[int] = change.partitions
+    else:
+        numbers = chain.from_iterable(change.queues.values())
+    for number in numbers:
+        if not 0 <= number <= _INT_MAX:
+            raise InvalidChangeError(f"{number} is no number of a queue or a partition")
 
 
 def _is_small(values: Mapping[str, str]) -> bool:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 AUTOGROUP = Path("/proc/self/autogroup")
+NICEST = 19
+"""Where this process runs at that already, nothing can be nicer."""
 SCRIPT = """
 import os
 from admin_api.__main__ import lower_priority
@@ -39,7 +41,8 @@ def told(nice: int, *, own_session: bool) -> tuple[str, str]:
 
 @pytest.mark.skipif(not hasattr(os, "nice"), reason="a system without priorities")
 def test_it_is_nicer_by_so_much_or_not_at_all() -> None:
-    assert told(3, own_session=False)[0] == "3"
+    room = NICEST - os.nice(0)
+    assert told(3, own_session=False)[0] == str(min(3, room))
     assert told(0, own_session=True)[0] == "0"
 
 

@@ -116,6 +116,7 @@ async def test_changes_that_no_node_could_apply_never_reach_the_log(tmp_path: Pa
         CommitOffsets("g", "t", {0: -3}),
         CommitOffsets("\ud800", "t", {0: 3}),
         SetDelayOffset(0, 1),
+        SetDelayOffset(2**31, 1),
     ):
         assert await state.propose(change) is PutStatus.MESSAGE_ILLEGAL, change
     assert log.messages == []

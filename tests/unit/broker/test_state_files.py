@@ -66,6 +66,15 @@ def test_every_change_comes_back_from_its_record() -> None:
         b'{"version":1,"changes":[["putTopic"]]}',
         b'{"version":1,"changes":[["putTopic",{"topicName":"bad name!"}]]}',
         b'{"version":1,"changes":[["commitOffsets","g","t",[[0]]]]}',
+        b'{"version":1,"changes":[["commitOffsets","g","t",[[0,1e26]]]]}',
+        b'{"version":1,"changes":[["setDelayOffset",1e26,9]]}',
+        b'{"version":1,"changes":[["endWriter","w",[1e26]]]}',
+        b'{"version":1,"changes":[["lockQueues","g","c",{"t":[1e26]},true]]}',
+        b'{"version":1,"changes":[["putTopic",{"topicName":"t","readQueueNums":1e26}]]}',
+        b'{"version":1,"changes":[["putTopic",{"topicName":"t","topicSysFlag":1e26}]]}',
+        b'{"version":1,"changes":[["putGroup",{"groupName":"g","retryMaxTimes":1e26}]]}',
+        b'{"version":1,"changes":[["putGroup",{"groupName":"g","brokerId":1e26}]]}',
+        b'{"version":1,"changes":[["setRequestMode",{"topic":"t","consumerGroup":"g","popShareQueueNum":1e26}]]}',
     ],
 )
 def test_records_that_cannot_be_applied_are_named_as_such(body: bytes) -> None:
