@@ -11,7 +11,8 @@ from typing import Final
 DESCRIPTORS_WANTED = 65_536
 FILES_MAX = 1_024
 """Descriptors kept for files, pipes and outgoing connections, where there are enough."""
-BACKLOG_MAX = 1_024
+BACKLOG_MAX = 256
+"""All connections that wait are accepted in one turn of the event loop, a tenth of a millisecond each."""
 
 
 @dataclass(frozen=True, slots=True)

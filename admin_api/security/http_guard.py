@@ -25,9 +25,12 @@ FAILURES_PER_S: Final = 0.2
 """Wrong tokens of one address: ten at once, then one in five seconds."""
 SMALL_BODY_BYTES_MAX: Final = 1024 * 1024
 """Of every request but a message to send: the longest list of queues fits."""
+VALUES_MAX: Final = 65_536
+"""Of such a body: a megabyte of empty lists takes 50 ms to read."""
 OWN_HEADER: Final = "x-ledgermq-request"
 """With it a request without a body shows that a script of ours or a program sent it, not a form elsewhere."""
 
+_MESSAGES: Final = "/messages"
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _YES: Final = frozenset({"true", "1", "yes", "on", "y", "t"})
 """As the routes read a bool."""
@@ -104,7 +107,7 @@ class Guard:
             if actor is not None:
                 scope["state"]["actor"] = actor
             self._require_least(scope, actor)
-            await self._app(scope, self._bounded(receive, body_max), answer.send)
+            await self._app(scope, self._bounded(receive, body_max, scope["path"]), answer.send)
         except _RefusedError as error:
             _log.info("%s %s refused: %s", scope["method"], scope["path"], error)
             scope["state"]["problem"] = str(error)
@@ -141,7 +144,7 @@ class Guard:
 
     def _body_max(self, path: str) -> int:
         most = self._policy.body_bytes_max
-        return most if path.endswith("/messages") else min(most, SMALL_BODY_BYTES_MAX)
+        return most if path.endswith(_MESSAGES) else min(most, SMALL_BODY_BYTES_MAX)
 
     def _check_length(self, headers: Headers, body_max: int) -> None:
         length = headers.get("content-length", "0")
@@ -206,17 +209,24 @@ class Guard:
             detail, remote = state.get("problem", ""), _remote(scope)
             await self._record(Refusal(scope["method"], path, status, detail, actor, remote))
 
-    def _bounded(self, receive: Receive, body_max: int) -> Receive:
-        """Counts a body that is sent without its length."""
-        taken = 0
+    def _bounded(self, receive: Receive, body_max: int, path: str) -> Receive:
+        """Counts a body that is sent without its length, and the values of one that is not a message's."""
+        taken = values = 0
 
         async def counted() -> Message:
-            nonlocal taken
+            nonlocal taken, values
             message = await receive()
-            taken += len(message.get("body", b""))
+            body = message.get("body", b"")
+            taken += len(body)
             if taken > body_max:
                 error = self._too_long(body_max)
                 raise HTTPException(error.status, str(error), error.headers)
+            if not path.endswith(_MESSAGES):
+                # At most one value begins after each of these signs.
+                values += sum(map(body.count, (b",", b":", b"[", b"{")))
+                if values > VALUES_MAX:
+                    detail = f"The body may have {VALUES_MAX} values."
+                    raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"Connection": "close"})
             return message
 
         return counted

@@ -5,6 +5,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from typing import Final
 
 import orjson
 
@@ -38,6 +39,9 @@ from remoting.router import HandlerResult, Handlers
 
 EXPIRY_INTERVAL_S = 10.0
 """How often clients without heartbeats are dropped."""
+
+GROUPS_AT_ONCE_MAX: Final = 50
+"""New groups of a heartbeat that are created in one turn of the loop."""
 
 logger = logging.getLogger(__name__)
 
@@ -189,12 +193,14 @@ class ClientProcessor:
 
     async def _complete(self, groups: list[str]) -> None:
         """Create the groups and their retry topics. What fails is tried again with the next heartbeat."""
-        results = await asyncio.gather(*map(self._complete_group, groups), return_exceptions=True)
-        for name, result in zip(groups, results, strict=True):
-            if isinstance(result, StateChangeError):
-                logger.info("group %s is not complete yet: %s", name, result)
-            elif isinstance(result, BaseException):
-                raise result
+        for first in range(0, len(groups), GROUPS_AT_ONCE_MAX):
+            part = groups[first : first + GROUPS_AT_ONCE_MAX]
+            results = await asyncio.gather(*map(self._complete_group, part), return_exceptions=True)
+            for name, result in zip(part, results, strict=True):
+                if isinstance(result, StateChangeError):
+                    logger.info("group %s is not complete yet: %s", name, result)
+                elif isinstance(result, BaseException):
+                    raise result
 
     async def _complete_group(self, name: str) -> None:
         config = await self._state.ensure_group(name)

@@ -35,4 +35,7 @@ def make_consumers(
     groups = RunningGroups(clients, now_ms)
     resets = OffsetResets(lambda: config.reset_marks_max)
     AppliedResets(log, state, resets, groups, clock, now_ms)
-    return Consumers(clients, groups, OffsetCommits(state, log), resets, SqlFilters())
+    sql_filters = SqlFilters()
+    if config.enable_property_filter:
+        sql_filters.prepare()
+    return Consumers(clients, groups, OffsetCommits(state, log), resets, sql_filters)

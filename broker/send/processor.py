@@ -11,6 +11,7 @@ SYSTEM_BUSY. Every send is answered so while the bodies of unanswered
 sends have more than PENDING_BYTES_MAX.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from random import Random
@@ -40,6 +41,8 @@ from remoting.router import Batch, BatchHandler, RequestCounts
 
 LEADER_REFUSES = "this node leads: its disk is full, or it is handing leadership over"
 """In the remark, when the log of a writable leader refuses a put."""
+TURN_MESSAGES_MAX = 2_500
+"""Put or refused in one turn of the event loop; a batch with more is put alone."""
 PUT_MESSAGES_MAX = 2_000
 """Most messages in one put (a larger batch send is put alone): the log accepts or refuses all
 messages of a put, and one refusal should not fail every batch of a turn.
@@ -105,6 +108,8 @@ class SendMessageProcessor:
         self.sequencing = Sequencing(log, lambda: state.writers, clock)
         self._pending_bytes = 0
         self._put_max = min(PUT_MESSAGES_MAX, config.pending_appends_max)
+        self._later: list[Batch] = []
+        self._put_this_turn = 0
         self._held: dict[str, list[_Held]] = {}
         self._held_count = 0
         state.on_topics_changed(self._admission.invalidate_topics)
@@ -127,19 +132,34 @@ class SendMessageProcessor:
         return self._held_count
 
     def handle(self, batches: Sequence[Batch]) -> None:
-        """All sends of one loop turn."""
+        """All sends of one loop turn. After TURN_MESSAGES_MAX those of further connections wait for the
+        next turns, and later ones behind them.
+        """
+        if self._later:
+            self._later += batches
+            return
         status = PutStatus.PUT_OK
         if not self._log.is_writable():
             status = PutStatus.SERVICE_NOT_AVAILABLE
         elif self._pending_bytes > self._pending_bytes_max:
             status = PutStatus.OS_PAGE_CACHE_BUSY
-        if status is not PutStatus.PUT_OK:
-            self._refuse(((conn, request) for conn, requests in batches for request in requests), status)
-            return
         turn = Turn()
-        for connection, requests in batches:
-            turn = self._admit_requests(connection, requests, turn)
+        self._put_this_turn = 0
+        for number, (connection, requests) in enumerate(batches, start=1):
+            if status is PutStatus.PUT_OK:
+                turn = self._admit_requests(connection, requests, turn)
+            else:
+                self._refuse(((connection, request) for request in requests), status)
+                self._put_this_turn += len(requests)
+            if self._put_this_turn + len(turn.messages) >= TURN_MESSAGES_MAX and number < len(batches):
+                self._later += batches[number:]
+                asyncio.get_running_loop().call_soon(self._continue)
+                break
         self._put(turn)
+
+    def _continue(self) -> None:
+        later, self._later = self._later, []
+        self.handle(later)
 
     def _admit_requests(self, connection: Connection, requests: list[RemotingCommand], turn: Turn) -> Turn:
         """Admit, hold or refuse the sends of one connection; the turn that the next ones belong to."""
@@ -287,6 +307,7 @@ class SendMessageProcessor:
     def _put(self, turn: Turn) -> None:
         if not turn.messages:
             return
+        self._put_this_turn += len(turn.messages)
         result = self._log.put(turn.messages, partial(self._done, turn))
         turn.laid_out_s = perf_counter()
         if result.status is PutStatus.PUT_OK:

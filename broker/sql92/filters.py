@@ -65,6 +65,10 @@ class SqlFilters:
     def __len__(self) -> int:
         return len(self._kept)
 
+    def prepare(self) -> None:
+        """Make the compiler now: that takes a tenth of a second, for which no request is to hold the loop."""
+        assert self._compiler is not None
+
     def filter_for(self, expression_type: str | None, expression: str | None) -> SqlFilter:
         """The filter of an expression that is not one of tags. Raises FilterError; what was refused is not
         read again, either.
@@ -100,7 +104,7 @@ class SqlFilters:
 
     @cached_property
     def _compiler(self) -> "SqlCompiler":
-        """Made when the first expression comes: the parser takes 11 MiB, and few brokers see one."""
+        """The parser takes 11 MiB, and few brokers see an expression."""
         from broker.sql92.compiler import SqlCompiler
 
         return SqlCompiler()

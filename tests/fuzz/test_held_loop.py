@@ -16,10 +16,13 @@ from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.router import Router
 from remoting.server import RemotingServer
-from tests.fuzz.held.content import broker_thread, name_server_thread
+from remoting.tls import ServerTlsSettings
+from tests.fuzz.held.content import as_in_production, broker_thread, name_server_thread
 from tests.fuzz.held.fuzzing import BOUND_MS, Meter, fuzz
 from tests.fuzz.held.measured import Peer, ServerThread, reference_ms
 from tests.fuzz.held.samples import BROKER_SAMPLES, NAME_SERVER_SAMPLES, Sample
+from tests.fuzz.held.strangers import greetings, handshakes, held_ms
+from tests.support.certificates import TlsPlace
 from tests.support.long_runs import is_long_run
 from tests.support.new_seeds import first_new_seed
 
@@ -40,6 +43,20 @@ def test_every_code_of_a_name_server_has_a_request() -> None:
 def test_no_request_holds_the_loop() -> None:
     found = fuzz(SECONDS, first_new_seed() if is_long_run() else 1)
     assert not found, "\n".join(map(str, found))
+
+
+def test_no_stranger_at_a_replication_port_holds_the_loop(tmp_path: Path) -> None:
+    with broker_thread(tmp_path) as server, as_in_production():
+        held = {name: held_ms(server, server.replication_port, data) for name, data in greetings().items()}
+    assert max(held.values()) <= BOUND_MS, held
+
+
+def test_no_stranger_at_a_port_with_tls_holds_the_loop(tmp_path: Path) -> None:
+    files = TlsPlace(tmp_path).files("server")
+    settings = ServerTlsSettings("enforcing", files.certificate, files.key)
+    with name_server_thread(settings) as server, as_in_production():
+        held = {name: held_ms(server, server.port, data) for name, data in handshakes().items()}
+    assert max(held.values()) <= BOUND_MS, held
 
 
 @pytest.mark.parametrize(("references", "is_found"), [(0, False), (5, True)])

@@ -22,6 +22,7 @@ from namesrv.config import NameServerConfig
 from namesrv.server import NameServer
 from remoting.codes import RequestCode as Code
 from remoting.command import RemotingCommand
+from remoting.tls import ServerTlsSettings
 from tests.fuzz.held.measured import Peer, ServerThread
 from tests.fuzz.held.samples import (
     GROUP,
@@ -57,16 +58,16 @@ def broker_thread(folder: Path) -> ServerThread:
         key.chmod(0o600)
         broker = Broker(config_from(values | {"recallMessageEnable": True, "authKeyPath": str(key)}))
         await broker.start()
-        thread.codes = broker.core.router.codes
+        thread.codes, thread.replication_port = broker.core.router.codes, replication
         return listen, broker.stop
 
     thread = ServerThread(start)
     return thread
 
 
-def name_server_thread() -> ServerThread:
+def name_server_thread(tls: ServerTlsSettings = ServerTlsSettings()) -> ServerThread:  # noqa: B008  it is frozen
     async def start() -> tuple[int, Callable[[], Awaitable[None]]]:
-        server = NameServer(NameServerConfig(port=0))
+        server = NameServer(NameServerConfig(port=0, tls=tls))
         await server.start()
         thread.codes = server.codes
         return server.port, server.stop

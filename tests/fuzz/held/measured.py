@@ -88,6 +88,8 @@ class ServerThread:
         self.port = 0
         self.codes: frozenset[int] = frozenset()
         """That the server answers."""
+        self.replication_port = 0
+        """Of a broker."""
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from admin_api.app import create_app
 from admin_api.cluster.feed import TooManyWatchersError
-from admin_api.security.http_guard import FAILURES_BURST, SMALL_BODY_BYTES_MAX
+from admin_api.security.http_guard import FAILURES_BURST, SMALL_BODY_BYTES_MAX, VALUES_MAX
 from admin_api.security.policy import BODY_BYTES_MAX, Tokens
 from admin_api.settings import Settings
 from tests.unit.admin_api.fake_brokers import NAMESRV, FakeBroker, FakeBrokers
@@ -64,9 +64,12 @@ async def test_only_a_message_may_be_long() -> None:
         too_long = b" " * (BODY_BYTES_MAX + 1)
         most = await client.post("/api/v1/topics/t/messages", content=too_long, headers=headers)
         assert most.status_code == 413
+        many = b"[" + b"[]," * VALUES_MAX + b"1]"
+        refused = await client.post("/api/v1/topics", content=many, headers=headers)
+        assert (refused.status_code, f"{VALUES_MAX} values" in said(refused)) == (413, True)
 
 
-@pytest.mark.parametrize("body", [b"[" * 100_000, b"1" * 100_000, b'{"a":' * 100_000, b'"\xff"', b"nul"])
+@pytest.mark.parametrize("body", [b"[" * 60_000, b"1" * 100_000, b'{"a":' * 30_000, b'"\xff"', b"nul"])
 async def test_json_that_is_none_is_a_problem(body: bytes) -> None:
     async with calling() as client:
         headers = {**bearer(OPERATE), "Content-Type": "application/json"}

@@ -319,3 +319,18 @@ async def test_sends_are_refused_while_too_many_bytes_wait_for_their_commit(tmp_
     bench.connection.take_answers()
     bench.log.auto_commit = True
     assert (await bench.answer(send_request(body=b"room again"))).code == 0
+
+
+async def test_sends_of_many_connections_share_out_over_turns(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a turn is full, the sends of further connections come in the next ones, in order."""
+    monkeypatch.setattr("broker.send.processor.TURN_MESSAGES_MAX", 1)
+    connections = [FakeConnection(number) for number in range(3)]
+    batches = [(each.as_connection, [send_request(opaque=1)]) for each in connections]
+    bench.processor.handle(batches)
+    puts = len(bench.log.put_calls)
+    bench.processor.handle([(connections[0].as_connection, [send_request(opaque=2)])])
+    assert len(bench.log.put_calls) == puts, "later sends wait behind those that were put off"
+    await bench.settle()
+    assert [[answer.opaque for answer in each.take_answers()] for each in connections] == [[1, 2], [1], [1]]

@@ -192,7 +192,7 @@ async def test_connection_that_never_sends_a_request_is_aborted() -> None:
 
 @pytest.mark.parametrize(
     ("descriptors", "connections", "backlog"),
-    [(64, 40, 8), (1024, 640, 128), (4096, 2560, 512), (20_000, 10_000, 1024), (65_536, 10_000, 1024)],
+    [(64, 40, 8), (1024, 640, 128), (4096, 2816, 256), (20_000, 10_000, 256), (65_536, 10_000, 256)],
 )
 def test_connections_leave_descriptors_for_files(descriptors: int, connections: int, backlog: int) -> None:
     room = room_within(descriptors, 10_000)

@@ -1,0 +1,32 @@
+"""Clients that do their worst for half a minute: the leader stays, a producer goes on, memory is bounded.
+
+`python -m bench.hostile_load` does it for ten minutes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.hostile_load import observe
+from tests.integration.cluster import Cluster
+
+pytestmark = pytest.mark.integration
+CONNECTIONS = 48
+SECONDS = 25.0
+ACKNOWLEDGED_MIN = 50
+PEAK_MIB_MAX = 1_500
+"""Of one process: what its connections may hold together is 512 MiB, and the sends on their way 256."""
+
+
+def test_no_client_load_deposes_a_leader(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    try:
+        cluster.start({"enablePropertyFilter": "true"})
+        observed = observe(cluster, CONNECTIONS, SECONDS)
+    finally:
+        cluster.stop()
+    assert (observed.leader_changes, len(observed.terms)) == (0, 1), observed
+    assert observed.acknowledged > ACKNOWLEDGED_MIN, observed
+    assert max(observed.peak_mib.values()) < PEAK_MIB_MAX, observed
