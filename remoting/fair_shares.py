@@ -33,8 +33,8 @@ PAUSE_MAX_S: Final = 10.0
 IN_FLIGHT_WAIT_S: Final = 0.1
 """To wait when too many requests are in flight: when their answers come is not known."""
 BUSY: Final = "[QUOTA]system busy, start flow control for a while"
-REFUSALS_PER_S: Final = 5_000
-"""Of one connection: a refusal costs less than a request, but something."""
+REFUSALS_PER_S: Final = 2_000
+"""Of one holder: a refusal costs less than a request, but something."""
 NAMES_MAX: Final = 1_000
 """Holders that are counted by name; the others count as OTHER."""
 OTHER: Final = "(other)"
@@ -266,7 +266,7 @@ class FairShares:
             error = addresses.refusal(share.name, excess, len(refused), now_s)
             for request in refused:
                 self._router.refuse(request, connection, error)
-            _slow_refused(connection, usage, now_s, len(refused))
+            _slow_refused(connection, share, now_s, len(refused))
             requests = _without(requests, refused)
             size_bytes = usage.request_bytes * len(requests)
         addresses.charge(share, connection, usage, now_s, requests, size_bytes)
@@ -289,7 +289,7 @@ class FairShares:
         if share is not None:
             excess = users.excess(share, connection, usage, now_s, 1)
         if excess is not None and may_refuse(request):
-            _slow_refused(connection, usage, now_s, 1)
+            _slow_refused(connection, usage.address if share is None else share, now_s, 1)
             return users.refusal(name, excess, 1, now_s)
         if share is not None:
             users.charge(share, connection, usage, now_s, (request,), size_bytes)
@@ -315,10 +315,10 @@ def may_refuse(request: RemotingCommand) -> bool:
     return request.code not in SLOWED_ONLY and not request.flag & ONEWAY_FLAG
 
 
-def _slow_refused(connection: Connection, usage: Usage, now_s: float, count: int) -> None:
+def _slow_refused(connection: Connection, share: Share, now_s: float, count: int) -> None:
     """So many of its requests have been refused."""
-    usage.refused_until_s = max(usage.refused_until_s, now_s) + count / REFUSALS_PER_S
-    connection.slow(usage.refused_until_s - now_s)
+    share.refused_until_s = max(share.refused_until_s, now_s) + count / REFUSALS_PER_S
+    connection.slow(min(share.refused_until_s - now_s, PAUSE_MAX_S))
 
 
 def _without(requests: list[RemotingCommand], refused: list[RemotingCommand]) -> list[RemotingCommand]:

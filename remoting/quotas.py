@@ -111,13 +111,15 @@ class Share:
 
     __slots__ = (
         *("_bytes_until_s", "_members", "_recounted_s", "_requests_until_s"),
-        *("in_flight", "name", "unread_bytes"),
+        *("in_flight", "name", "refused_until_s", "unread_bytes"),
     )
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.unread_bytes = 0
         """Of its connections, in the kernel's buffers, as they were seen last."""
+        self.refused_until_s = 0.0
+        """When the work on its refused requests is paid for."""
         self.in_flight = 0
         """As of the last count of each connection."""
         self._members: dict[Member, int] = {}
@@ -181,7 +183,6 @@ class Usage:
     size_bytes, user_bytes: read and written, and not charged yet to the address, to the user.
     request_bytes: of one request of the last read, on average.
     unread_bytes: in the kernel's buffer, as it was seen last.
-    refused_until_s: when the work on its refused requests is paid for.
     """
 
     address: Share
@@ -190,7 +191,6 @@ class Usage:
     user_bytes: int = 0
     request_bytes: int = 1
     unread_bytes: int = 0
-    refused_until_s: float = 0.0
 
     def see_unread(self, size_bytes: int) -> None:
         """So many bytes wait in the kernel's buffer."""
