@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench import front_page, growth_page, pipeline_page
+from bench import fair_shares, front_page, growth_page, pipeline_page
 from bench.plots import bars, tails
 from bench.results_file import RESULTS, ROOT, read
 from bench.summary import failed
@@ -195,11 +195,22 @@ def profiled() -> Iterator[str]:
     yield text_table(["step", *names], rows)
 
 
+def flooded() -> Iterator[str]:
+    """A client beside one that floods (`bench.fair_shares`)."""
+    document = read("fair-shares")
+    if document is None:
+        return
+    yield "## One client floods the others"
+    yield FLOODED.format(**document["load"], **document["machine"], commit=document["versions"]["commit"])
+    yield text_table(list(fair_shares.TITLES), list(fair_shares.rows(document["result"])))
+
+
 def page(document: Document | None) -> str:
     parts = ["# Performance", INTRODUCTION]
     if document is not None:
         parts += compared(document)
     parts += growth_page.sections(read, PAGE.parent, PLOTS)
+    parts += flooded()
     parts.append(NOTES.read_text(encoding="utf-8").strip())
     parts += profiled()
     commands = [one["load"]["command"] for one in growth_page.documents(read)]
@@ -230,6 +241,15 @@ every message was read again: {lost} were missing."""
 PROFILED = """\
 µs of CPU time for each message, by step, sampled from the process's own CPU clock
 (`python -m bench.profile_leader`), oldest first: what each change bought."""
+FLOODED = """\
+What a client waits that sends {rate} messages of 1 KiB a second, alone and beside another that sends as
+fast as answers come: with 2,000 sends of 1 KiB in flight on one connection (also signed, as a user), 8,000
+on 16 connections, or 64 bodies of 256 KiB. The quotas of the flooding address are 2,000 requests and 4 MiB
+a second, that of the flooding user is 2,000 requests. Both clients run on the machine of the nodes, and so
+does other work (load {load_before} on {cores} cores before the run, commit {commit}): {rounds} rounds of
+{seconds:g} s with every case in each. Figures are medians of the rounds; the ratios of the single rounds
+show how far to trust them. Without [quotas](security.md#quotas) a client waits about half as long as the
+sends of the flood, since the log is one queue."""
 REPEAT = """\
 The rivals need a JDK of 17 or newer, Maven and Go; their versions are pinned in `bench/get_rivals.sh`.
 
