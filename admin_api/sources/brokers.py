@@ -13,7 +13,7 @@ from admin_api.cached import Cached
 from admin_api.gateway import AskError, Gateway, Trouble, outcome
 from admin_api.settings import Settings
 from broker.admin.types import NodeRole, NodeStatusMessage
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.route import MASTER_ID, RouteError, parse_cluster_info
 
 STATUS_BYTES_MAX = 1024 * 1024
@@ -97,13 +97,16 @@ class BrokerDirectory:
         return await self.status_of(address) is not None
 
     async def status_of(self, address: str) -> NodeStatusMessage | None:
-        """What a LedgerMQ node reports about itself; None for a stock broker. Raises: AskError."""
+        """What a LedgerMQ node reports about itself; None for a stock broker.
+
+        Raises: AskError, also when a broker refuses: a node may be busy, or not let this service ask.
+        """
         if self._stock_until_s.get(address, 0.0) > self._now_s():
             return None
         try:
             return await read_node_status(self._gateway, address)
         except AskError as error:
-            if error.code is None:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
         if len(self._stock_until_s) >= self._settings.nodes_max:
             self._stock_until_s.clear()

@@ -6,7 +6,7 @@ from admin_api.gateway import AskError, Gateway
 from admin_api.settings import Settings
 from admin_api.sources.brokers import BrokerDirectory
 from broker.admin.types import NodeRole, PeerView
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from tests.unit.admin_api.fake_brokers import NAMESRV, FakeBroker, FakeBrokers
 from tests.unit.admin_api.node_samples import peer
 
@@ -72,6 +72,18 @@ async def test_look_stock_master_is_taken_at_the_name_servers_word_and_asked_onc
         assert dict(await directory.masters()) == {"broker-a": N0}
     assert brokers.asked[N0, STATUS] == 1
     assert await directory.is_ledgermq(N0) is False
+
+
+@pytest.mark.parametrize("code", [ResponseCode.SYSTEM_BUSY, ResponseCode.NO_PERMISSION])
+async def test_look_a_node_that_refuses_once_is_not_taken_for_a_stock_broker(code: ResponseCode) -> None:
+    brokers = FakeBrokers(FakeBroker("broker-a", N0))
+    directory = directory_of(brokers)
+    brokers.refusing = {(N0, STATUS): (code, "not now")}
+    with pytest.raises(AskError, match="not now"):
+        await directory.status_of(N0)
+    assert dict(await directory.masters()) == {"broker-a": N0}
+    brokers.refusing = {}
+    assert await directory.is_ledgermq(N0)
 
 
 async def test_look_is_used_again_while_it_is_young() -> None:
