@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 
 from bench.results_file import machine, save
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from tests.fuzz.held.samples import send_ext
 from tests.integration.cluster import Cluster
 from tests.integration.wire import Wire, WireError
@@ -85,6 +85,8 @@ class Producer:
                     self._gap()
                 else:
                     self._observed.refused += 1
+                    if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:
+                        return  # another node leads
                 self._is_over.wait(SEND_PAUSE_S)
 
     def _gap(self) -> None:
