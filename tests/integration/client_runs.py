@@ -26,6 +26,8 @@ JAVA_SOURCES = ROOT / "tests/integration/java/src"
 JAVA_GRPC_SOURCES = ROOT / "tests/integration/java/grpc/src"
 JAVA_GRPC = "grpc-5.2.0"
 GO_CLIENT = CACHE / "go-client"
+GO_GRPC = CACHE / "go-grpc-client"
+NODE_GRPC = CACHE / "grpc-node"
 _UNVERIFIED = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *_UNVERIFIED)
 """A test ends before the second compiler pays, and checks no released jar: half the CPU time of a start."""
@@ -130,6 +132,20 @@ def go_driver(folder: Path) -> Driver:
     """The driver of rocketmq-client-go v2.1.2."""
     need("go", GO_CLIENT.exists(), "it needs Go; scripts/test then builds it into .cache")
     return Driver((str(GO_CLIENT),), {}, folder)
+
+
+def grpc_go_driver(folder: Path) -> Driver:
+    """The driver of rocketmq-clients/golang v5, which speaks TLS."""
+    need("grpc-go", GO_GRPC.exists(), "it needs Go; scripts/setup then builds it into .cache")
+    return Driver((str(GO_GRPC),), {"rocketmq.client.logRoot": str(folder)}, folder)
+
+
+def grpc_node_driver(folder: Path) -> Driver:
+    """The driver of rocketmq-client-nodejs, which speaks plain text."""
+    is_there = shutil.which("node") is not None and (NODE_GRPC / "node_modules").is_dir()
+    need("grpc-node", is_there, "it needs Node.js; `scripts/setup node` then puts it in .cache")
+    program = ROOT / "tests/integration/node/driver.js"
+    return Driver(("node", str(program)), {"NODE_PATH": str(NODE_GRPC / "node_modules")}, folder)
 
 
 def _compiled(jars: Path, sources: Sequence[Path], folder: Path) -> Path:

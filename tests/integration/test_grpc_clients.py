@@ -14,7 +14,9 @@ from tests.integration.client_runs import (
     Driver,
     Report,
     finish,
+    grpc_go_driver,
     grpc_java_driver,
+    grpc_node_driver,
     grpc_python_driver,
     read_report,
 )
@@ -30,7 +32,15 @@ SETTINGS = {
     "enablePropertyFilter": "true",
 }
 COUNT = 30
-CLIENTS = {"java": grpc_java_driver, "python": grpc_python_driver}
+CLIENTS = {
+    "go": grpc_go_driver,
+    "java": grpc_java_driver,
+    "node": grpc_node_driver,
+    "python": grpc_python_driver,
+}
+IN_EVERY_RUN = {"go", "python"}
+LACKS = {"go": {"recall"}}
+PUSHES_AT_FAILOVER = {"go", "node"}
 SENT_BEFORE_KILL = 20
 
 
@@ -42,6 +52,9 @@ class Client:
         self.driver = driver
         self.cluster = cluster
         self._runs = 0
+
+    def has(self, what: str) -> bool:
+        return what not in LACKS.get(self.language, ())
 
     def topic(self, kind: str, message_type: str = "NORMAL", queues: int = 4) -> str:
         name = f"{self.language}-{kind}"
@@ -77,7 +90,13 @@ def grpc_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         running.stop()
 
 
-@pytest.fixture(scope="module", params=sorted(CLIENTS))
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(language, marks=() if language in IN_EVERY_RUN else pytest.mark.long)
+        for language in sorted(CLIENTS)
+    ],
+)
 def client(
     request: pytest.FixtureRequest, grpc_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Client:
@@ -133,10 +152,19 @@ def test_messages_of_a_group_arrive_in_order(client: Client) -> None:
 
 def test_a_delayed_message_waits_and_a_recalled_one_never_comes(client: Client) -> None:
     topic = client.topic("delay", "DELAY")
-    sent = client.run("send", topic, count=3, kind="delay", delayMs=3_000, recall="true")
-    assert len(events(sent, "recalled")) == 1
+    options = {"recall": "true"} if client.has("recall") else {}
+    sent = client.run("send", topic, count=2 + len(options), kind="delay", delayMs=3_000, **options)
+    assert len(events(sent, "recalled")) == len(options)
     received = client.run("simple", topic, f"{topic}-group", count=2)
     assert sorted(bodies(received)) == [0, 1]
+
+
+def test_a_message_comes_again_when_its_invisible_time_is_made_shorter(client: Client) -> None:
+    topic = client.topic("shortened")
+    client.run("send", topic, count=2)
+    received = client.run("simple", topic, f"{topic}-group", count=2, change="1", invisibleS=600)
+    attempts = [(row["body"], row["attempt"]) for row in events(received, "received")]
+    assert sorted(attempts) == [("0", 1), ("1", 1), ("1", 2)]
 
 
 def test_a_failed_message_comes_again_and_at_last_is_a_dead_letter(client: Client) -> None:
@@ -165,7 +193,8 @@ def test_sends_and_receives_go_on_when_the_leader_is_killed(client: Client) -> N
     topic = client.topic("failover")
     group = f"{topic}-group"
     count = 200
-    consuming = client.start("simple", topic, group, count=count)
+    kind = "push" if client.language in PUSHES_AT_FAILOVER else "simple"
+    consuming = client.start(kind, topic, group, count=count, distinct="true")
     wait_for("the consumer", lambda: events(read_report(consuming[1]), "ready"), 30.0)
     sending = client.start("send", topic, count=count, pauseMs=10)
     wait_for("some sends", lambda: len(bodies(read_report(sending[1]), "sent")) > SENT_BEFORE_KILL, 30.0)

@@ -4,8 +4,10 @@
 usage: python grpc_client.py ACTION endpoint=… topic=… group=… out=… [count=N] …
 
 send      count messages `N`; kind=normal|fifo|delay, tag=, delayMs= (kind delay), recall=true (the last one)
-simple    a simple consumer, until count messages are acknowledged; filter=, sql=
+simple    a simple consumer, until count messages are acknowledged; filter=, sql=, invisibleS=;
+          change=BODY is not acknowledged the first time, but made visible again after a second
 push      a push consumer, until it was given count messages; fail=BODY with times=N fails N times
+          distinct=true for both: a message that comes again does not count
 transact  count transactions; each ends by its number: 0 commit, 1 roll back, 2 commit when asked
 """
 
@@ -104,22 +106,40 @@ def send(options: dict[str, str], report: Report) -> None:
     producer.shutdown()
 
 
+class Left:
+    """How many messages are still to come."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.number = int(options["count"])
+        self._is_distinct = "distinct" in options
+        self._taken: set[bytes] = set()
+
+    def take(self, message: Any) -> None:
+        if not self._is_distinct or message.body not in self._taken:
+            self.number -= 1
+        self._taken.add(message.body)
+
+
 def simple(options: dict[str, str], report: Report) -> None:
     consumer = SimpleConsumer(configuration(options), options["group"], subscription(options))
     consumer.startup()
     report.write(event="ready")
-    left, end_s = int(options["count"]), time.monotonic() + LIMIT_S
-    while left > 0 and time.monotonic() < end_s:
+    left, end_s = Left(options), time.monotonic() + LIMIT_S
+    invisible_s = int(options.get("invisibleS", INVISIBLE_S))
+    while left.number > 0 and time.monotonic() < end_s:
         try:
-            messages = consumer.receive(16, INVISIBLE_S) or []
+            messages = consumer.receive(16, invisible_s) or []
         except Exception as error:  # noqa: BLE001 - as above
             report.write(event="failed", error=str(error))
             time.sleep(0.2)
             continue
         for message in messages:
-            consumer.ack(message)
             report.write(**seen(message))
-            left -= 1
+            if message.body.decode() == options.get("change") and message.delivery_attempt == 1:
+                consumer.change_invisible_duration(message, 1)
+                continue
+            consumer.ack(message)
+            left.take(message)
     consumer.shutdown()
 
 
@@ -128,13 +148,13 @@ class Listener(MessageListener):  # type: ignore[misc]  # the package has no typ
         self._fail = options.get("fail")
         self._times = int(options.get("times", "0"))
         self._report = report
-        self._left = int(options["count"])
+        self._left = Left(options)
         self.is_done = threading.Event()
 
     def consume(self, message: Any) -> Any:
         self._report.write(**seen(message))
-        self._left -= 1
-        if self._left <= 0:
+        self._left.take(message)
+        if self._left.number <= 0:
             self.is_done.set()
         if message.body.decode() == self._fail and self._times > 0:
             self._times -= 1

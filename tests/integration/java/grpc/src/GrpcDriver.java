@@ -7,8 +7,10 @@ import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -38,6 +40,7 @@ public final class GrpcDriver {
     private final ClientServiceProvider provider = ClientServiceProvider.loadService();
     private final Map<String, String> options;
     private final PrintWriter out;
+    private final Set<String> taken = ConcurrentHashMap.newKeySet();
 
     private GrpcDriver(Map<String, String> options) throws IOException {
         this.options = options;
@@ -124,23 +127,33 @@ public final class GrpcDriver {
             .setConsumerGroup(options.get("group")).setAwaitDuration(Duration.ofSeconds(5))
             .setSubscriptionExpressions(subscription()).build();
         write(Map.of("event", "ready"));
+        Duration invisible = Duration.ofSeconds(Long.parseLong(options.getOrDefault("invisibleS", "15")));
         long end = System.currentTimeMillis() + LIMIT_MS;
         for (int left = count(); left > 0 && System.currentTimeMillis() < end;) {
             List<MessageView> messages;
             try {
-                messages = consumer.receive(16, Duration.ofSeconds(15));
+                messages = consumer.receive(16, invisible);
             } catch (Exception error) {
                 write(Map.of("event", "failed", "error", error.toString()));
                 Thread.sleep(200);
                 continue;
             }
             for (MessageView message : messages) {
-                consumer.ack(message);
                 seen("received", message);
-                left--;
+                if (body(message).equals(options.get("change")) && message.getDeliveryAttempt() == 1) {
+                    consumer.changeInvisibleDuration(message, Duration.ofSeconds(1));
+                    continue;
+                }
+                consumer.ack(message);
+                left -= counts(message) ? 1 : 0;
             }
         }
         consumer.close();
+    }
+
+    /** With distinct, a message that comes again does not count. */
+    private boolean counts(MessageView message) {
+        return taken.add(body(message)) || options.get("distinct") == null;
     }
 
     private void push() throws Exception {
@@ -150,7 +163,9 @@ public final class GrpcDriver {
             .setConsumerGroup(options.get("group")).setSubscriptionExpressions(subscription())
             .setMessageListener(message -> {
                 seen("received", message);
-                left.countDown();
+                if (counts(message)) {
+                    left.countDown();
+                }
                 boolean fails = body(message).equals(options.get("fail")) && failures.getAndDecrement() > 0;
                 return fails ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
             }).build();
