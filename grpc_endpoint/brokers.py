@@ -12,6 +12,7 @@ from typing import Any, Final
 from grpc_endpoint.call import PROOF
 from grpc_endpoint.messaging_pb2 import Code
 from grpc_endpoint.status import StatusError, refused
+from remoting.acl import GrpcProof
 from remoting.client.aio import RemotingClient, RouteTable
 from remoting.client.routes import (
     Backoff,
@@ -40,6 +41,9 @@ TRY_S: Final = 3.0
 """One try of a request that the broker does not hold."""
 UNCERTAIN_TRIES: Final = 3
 """Tries of a request that is refused for a reason that a new leader may have for a moment."""
+PROVED_S: Final = 10.0
+"""So long a signature that a broker has verified is not shown to it again."""
+PROVED_MAX: Final = 20_000
 _PAUSE_MIN_S: Final = 0.02
 _PAUSE_MAX_S: Final = 0.3
 _SUCCESS: Final = frozenset({ResponseCode.SUCCESS})
@@ -47,6 +51,10 @@ _SETTINGS: Final = {
     RequestCode.GET_TOPIC_CONFIG: "topic",
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: "group",
 }
+
+_ANY_SUBSCRIPTION: Final = (
+    b'{"group":"grpc","subscriptionData":{"topic":"grpc","subString":"*","expressionType":"TAG"}}'
+)
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +79,8 @@ class Brokers:
         self._configs: RouteCache[Mapping[str, Any] | None] = RouteCache(VALID_S)
         self._cluster: tuple[ClusterInfo, float] | None = None
         self._leaders = Leaders()
+        self._proved: dict[GrpcProof, float] = {}
+        """Until when, by the loop's clock, a signature counts as verified."""
 
     async def route(self, topic: str, *, is_fresh: bool = False) -> TopicRoute:
         """Where the topic's queues are. Raises StatusError."""
@@ -135,6 +145,25 @@ class Brokers:
             if pause_s is None:
                 raise problem
             await asyncio.sleep(pause_s)
+
+    async def check_client(self) -> None:
+        """Let a broker verify the signature of the current task's client, before what asks no broker for it.
+
+        Raises StatusError: it is wrong, or no broker answers.
+        """
+        proof = PROOF.get()
+        now_s = self._loop.time()
+        if proof is None or self._proved.get(proof, 0.0) > now_s:
+            return
+        info = await self.cluster()
+        if not info.brokers:
+            raise StatusError(Code.HA_NOT_AVAILABLE, "no broker has registered yet")
+        # What every user may send, and nothing can be read or changed by: only the signature decides.
+        request = RemotingCommand(RequestCode.CHECK_CLIENT_CONFIG, body=_ANY_SUBSCRIPTION)
+        await self.ask(min(info.brokers), request, now_s + TRY_S)
+        if len(self._proved) >= PROVED_MAX:
+            self._proved.clear()
+        self._proved[proof] = self._loop.time() + PROVED_S
 
     def _may_try_again(
         self, broker_name: str, topic: str | None, answer: RemotingCommand, tries: int, is_repeated: bool

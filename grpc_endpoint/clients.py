@@ -168,6 +168,7 @@ class Clients:
 
     async def put(self, call: Call, settings: Settings, stream: CommandStream) -> Settings:
         """The client's settings, and with the endpoint's part what it is to use. Raises StatusError."""
+        await self._brokers.check_client()  # who is a producer here gets its topics' half messages
         client = self._clients.get(call.client_id)
         if client is None:
             if len(self._clients) >= CLIENTS_MAX:
@@ -223,11 +224,17 @@ class Clients:
             client.stream = None
 
     async def heard(self, client: Client, group: str | None) -> None:
-        """The client has sent a heartbeat."""
+        """The client has sent a heartbeat. Raises StatusError."""
+        await self._brokers.check_client()
         client.last_beat_s = self._loop.time()
         if group is not None and client.is_consumer and group not in client.groups:
             client.groups.add(group)
             await self.beat(client)
+
+    async def leave(self, client_id: str) -> None:
+        """The client says that it goes. Raises StatusError."""
+        await self._brokers.check_client()
+        await self.remove(client_id)
 
     async def remove(self, client_id: str) -> Client | None:
         """The client has gone; None when it was not known."""

@@ -39,7 +39,7 @@ from grpc_endpoint.messaging_pb2 import (
 )
 from grpc_endpoint.popped import Popped, read_popped
 from grpc_endpoint.properties import timestamp
-from grpc_endpoint.renewal import Renewals
+from grpc_endpoint.renewal import INVISIBLE_MS, Renewals
 from grpc_endpoint.routes import ANY_QUEUE
 from grpc_endpoint.status import StatusError, combined, ok, status_of
 from grpc_endpoint.validation import INVISIBLE_MIN_MS, check_invisible, group_of, topic_of
@@ -59,8 +59,6 @@ POP_MAX: Final = 32
 """Messages of one pop (MAX_MSG_NUMS_FOR_POP_REQUEST)."""
 INIT_AT_END: Final = 1
 """A group that is new to a queue begins at its end, as RocketMQ's proxy has it (ConsumeInitMode.MAX)."""
-AUTO_RENEW_MS: Final = 60_000
-"""Invisible time of a message that the endpoint renews."""
 REQUEST_S: Final = 3.0
 POP_EXTRA_S: Final = 3.0
 """Beyond the time that the broker may hold a pop."""
@@ -135,7 +133,7 @@ class Receiving:
         poll_s = self._poll_s(call, request)
         wanted = await self._wanted(call, request)
         is_renewed = request.auto_renew
-        invisible_ms = AUTO_RENEW_MS if is_renewed else request.invisible_duration.ToMilliseconds()
+        invisible_ms = INVISIBLE_MS if is_renewed else request.invisible_duration.ToMilliseconds()
         if not is_renewed:
             check_invisible(invisible_ms, INVISIBLE_MIN_MS)
         attempt_id = request.attempt_id if request.HasField("attempt_id") else None

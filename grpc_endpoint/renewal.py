@@ -3,6 +3,10 @@
 A client that asks for it (`auto_renew`) names no invisible time: the endpoint gives the message one minute
 and renews that shortly before its end, until the client ends the message with the handle that it got, or has
 gone for good. The client never sees the newer handles.
+
+Each renewal is for a minute again, where RocketMQ's proxy takes steps of up to an hour (RenewStrategyPolicy):
+the newest handle is here only, and when this process dies no message may wait longer than that for its next
+consumer.
 """
 
 import asyncio
@@ -19,8 +23,8 @@ from grpc_endpoint.status import StatusError
 
 AHEAD_MS: Final = 10_000
 """So long before its end an invisible time is renewed."""
-STEPS_MS: Final = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
-"""The invisible times of the first, second … renewal."""
+INVISIBLE_MS: Final = 60_000
+"""Invisible time of a message when it is handed out, and again with each renewal."""
 TOTAL_MAX_MS: Final = 3 * 3_600_000
 """A message that was not ended after this time is given to another consumer."""
 FAILURES_MAX: Final = 3
@@ -45,7 +49,6 @@ class _Renewed:
     since_ms: int
     context: Context
     """Of the client's call: with its proof."""
-    renewals: int = 0
     failures: int = 0
 
 
@@ -124,12 +127,10 @@ class Renewals:
                 pause_ms = await self._pause(group, renewed.attempts)
                 await self._change(group, renewed.topic, renewed.handle, pause_ms)
                 return
-            step_ms = STEPS_MS[min(renewed.renewals, len(STEPS_MS) - 1)]
-            renewed.handle = await self._change(group, renewed.topic, renewed.handle, step_ms)
+            renewed.handle = await self._change(group, renewed.topic, renewed.handle, INVISIBLE_MS)
         except StatusError as error:
             self._failed(key, renewed, error)
             return
-        renewed.renewals += 1
         renewed.failures = 0
         if key in self._renewed:
             self._schedule(key, renewed.handle.visible_at_ms - AHEAD_MS)

@@ -47,6 +47,7 @@ class Routes:
 
     async def query_route(self, call: Call, request: QueryRouteRequest) -> QueryRouteResponse:
         topic = topic_of(request.topic)
+        await self._brokers.check_client()
         route = await self._brokers.route(topic)
         types = await self.accepted_types(topic)
         response = QueryRouteResponse(status=ok())
@@ -57,6 +58,7 @@ class Routes:
 
     async def query_assignment(self, call: Call, request: QueryAssignmentRequest) -> QueryAssignmentResponse:
         topic, group = topic_of(request.topic), group_of(request.group)
+        await self._brokers.check_client()
         route = await self._brokers.route(topic)
         config = await self._brokers.group_config(group)
         is_fifo = config is not None and config.get("consumeMessageOrderly") is True

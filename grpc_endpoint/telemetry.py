@@ -113,7 +113,7 @@ class Telemetry:
         self, call: Call, request: NotifyClientTerminationRequest
     ) -> NotifyClientTerminationResponse:
         self._known(call)
-        await self._clients.remove(call.client_id)
+        await self._clients.leave(call.client_id)
         return NotifyClientTerminationResponse(status=ok())
 
     def _known(self, call: Call) -> Client:

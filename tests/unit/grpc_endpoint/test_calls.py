@@ -164,6 +164,54 @@ async def test_brokers_get_the_clients_proof_and_its_address() -> None:
     assert own.ext_fields == {"topic": "orders"}, "it asks for itself"
 
 
+def signed_call() -> Call:
+    return call_of(SIGNED, "10.0.0.7:40000", 10.0, needs_proof=True)
+
+
+async def test_routes_are_for_clients_whose_signature_a_broker_has_verified() -> None:
+    cluster = FakeClient()
+    methods = served(cluster)
+    requests = {
+        "QueryRoute": QueryRouteRequest(topic=ORDERS),
+        "QueryAssignment": QueryAssignmentRequest(topic=ORDERS, group=BILLING),
+    }
+    wrong = [answer(ResponseCode.NO_PERMISSION, "check signature failed.")] * len(requests)
+    cluster.script(RequestCode.CHECK_CLIENT_CONFIG, *wrong)
+    for name, request in requests.items():
+        with pytest.raises(StatusError, match="check signature failed") as refused:
+            await methods[name].unary(signed_call(), request)  # type: ignore[misc]
+        assert refused.value.code == Code.UNAUTHORIZED
+    for name, request in requests.items():
+        response = await methods[name].unary(signed_call(), request)  # type: ignore[misc]
+        assert response.status.code == Code.OK
+    shown = cluster.requests(RequestCode.CHECK_CLIENT_CONFIG)
+    assert len(shown) == len(requests) + 1, "one that was verified is not shown again"
+    assert all(each.ext_fields["LEDGERMQ_GRPC_USER"] == "alice" for each in shown)
+
+
+async def test_settings_are_for_clients_whose_signature_a_broker_has_verified() -> None:
+    """A producer by its settings would be sent the half messages of its topics."""
+    cluster = FakeClient()
+    methods = served(cluster)
+    refusal = answer(ResponseCode.NO_PERMISSION, "check signature failed.")
+    cluster.script(RequestCode.CHECK_CLIENT_CONFIG, refusal, answer(), refusal, refusal)
+    telemetry = methods["Telemetry"].stream
+    assert telemetry is not None
+    settings = TelemetryCommand(settings=consumer_settings())
+    with pytest.raises(StreamRefusedError, match="check signature failed"):
+        _ = [each async for each in telemetry(signed_call(), commands(settings))]
+    stream = telemetry(signed_call(), commands(settings))
+    assert (await anext(stream)).status.code == Code.OK
+    for name, request in (
+        ("Heartbeat", HeartbeatRequest(group=BILLING)),
+        ("NotifyClientTermination", NotifyClientTerminationRequest(group=BILLING)),
+    ):
+        other = call_of(SIGNED | {"x-mq-date-time": "other"}, "10.0.0.8:1", 10.0, needs_proof=True)
+        with pytest.raises(StatusError, match="check signature failed"):
+            await methods[name].unary(other, request)  # type: ignore[misc]
+    await stream.aclose()  # type: ignore[attr-defined]
+
+
 async def test_routes_name_the_endpoints_of_the_request_and_the_topics_type() -> None:
     request = QueryRouteRequest(topic=ORDERS)
     request.endpoints.addresses.add(host="endpoint", port=8081)

@@ -29,11 +29,15 @@ class Broker:
     def __init__(self) -> None:
         self.changes: list[tuple[str, str, int, int]] = []
         self.refuses = False
+        self.is_soon_due = False
+        """Each renewal is followed by the next at once."""
 
     async def change(self, group: str, topic: str, handle: ReceiptHandle, time_ms: int) -> ReceiptHandle:
         self.changes.append((group, topic, handle.offset, time_ms))
         if self.refuses:
             raise StatusError(Code.INVALID_RECEIPT_HANDLE, "not valid")
+        if self.is_soon_due:
+            return due_handle(handle.offset)
         return replace(handle, pop_time_ms=time.time_ns() // 1_000_000, invisible_ms=time_ms)
 
     async def pause(self, group: str, attempts: int) -> int:
@@ -54,11 +58,20 @@ async def test_a_message_is_renewed_and_ends_by_the_handle_that_its_client_has()
     first = due_handle()
     renewals.add("client", "billing", "orders", first, 0)
     await run_until(renewals, broker, 1)
-    assert broker.changes == [("billing", "orders", 7, renewal.STEPS_MS[0])]
+    assert broker.changes == [("billing", "orders", 7, renewal.INVISIBLE_MS)]
     newest = renewals.take("client", "billing", first)
-    assert newest.invisible_ms == renewal.STEPS_MS[0]
+    assert newest.invisible_ms == renewal.INVISIBLE_MS
     assert len(renewals) == 0
     assert renewals.take("client", "billing", first) == first, "it is not renewed any more"
+
+
+async def test_no_renewal_outlives_a_dead_endpoint_by_more_than_a_minute() -> None:
+    broker = Broker()
+    broker.is_soon_due = True
+    renewals = Renewals(broker.change, broker.pause)
+    renewals.add("client", "billing", "orders", due_handle(), 0)
+    await run_until(renewals, broker, 10)
+    assert {invisible_ms for _, _, _, invisible_ms in broker.changes} == {60_000}
 
 
 async def test_what_is_not_due_is_left_alone() -> None:
