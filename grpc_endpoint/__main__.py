@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+from grpc_endpoint.call import DEFAULT_S
 from grpc_endpoint.certificate import Certificate, CertificateFiles, self_signed
 from grpc_endpoint.endpoint import Endpoint
-from grpc_endpoint.forwarder import Forwarder
-from grpc_endpoint.server import GrpcServer
+from grpc_endpoint.forwarder import CONNECTIONS_MAX, Forwarder
+from grpc_endpoint.metrics import EndpointMetrics
+from grpc_endpoint.server import REQUEST_BYTES_MAX, STREAMS_MAX, GrpcServer, Limits
 from remoting.acl import AclError, signer_from
 from remoting.client.aio import client_from
 from remoting.client.tls import ClientTls
@@ -25,6 +27,7 @@ from remoting.loop import run
 from remoting.tls import TlsMode
 from sockets.listening import bound
 from sockets.tls import TlsFilesError
+from telemetry.http_server import MetricsServer
 from telemetry.log_lines import FORMATS, LEVELS, Whereabouts, log_to_stderr
 
 INNER: str = "127.0.0.1:0"
@@ -40,6 +43,10 @@ class Options:
     tls_mode: TlsMode
     files: CertificateFiles | None
     broker_tls: ClientTls | None
+    metrics_address: str
+    metrics_port: int
+    limits: Limits
+    connections_max: int
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,7 +58,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.tls_cert is not None:
         files = CertificateFiles(parsed.tls_cert, parsed.tls_key, parsed.tls_ca)
     broker_tls = None if parsed.broker_tls_ca is None else ClientTls(parsed.broker_tls_ca)
-    options = Options(parsed.namesrv, parsed.host, parsed.port, parsed.tls_mode, files, broker_tls)
+    options = Options(
+        namesrv=parsed.namesrv,
+        host=parsed.host,
+        port=parsed.port,
+        tls_mode=parsed.tls_mode,
+        files=files,
+        broker_tls=broker_tls,
+        metrics_address=parsed.metrics_address,
+        metrics_port=parsed.metrics_port,
+        limits=Limits(parsed.max_request_bytes, parsed.max_calls, parsed.default_deadline),
+        connections_max=parsed.max_connections,
+    )
     return run(_serve(options))
 
 
@@ -63,6 +81,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--namesrv", default="127.0.0.1:9876", help="name servers, separated by ; (default %(default)s)")
     add("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
     add("--port", type=int, default=8081, help="port to listen on (default %(default)s)")
+    add("--metrics-port", type=int, default=0, help="port for Prometheus; 0: none (default)")
+    add("--metrics-address", default="127.0.0.1", help="its address (default %(default)s)")
     add(
         "--tls-mode",
         choices=get_args(TlsMode),
@@ -73,6 +93,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--tls-key", type=Path, metavar="FILE", help="its private key, unless it is in the same file")
     add("--tls-ca", type=Path, metavar="FILE", help="clients need a certificate of these authorities (PEM)")
     add("--broker-tls-ca", type=Path, metavar="FILE", help="speak TLS to brokers; their authorities (PEM)")
+    _add_limits(parser)
     add("--log-format", choices=FORMATS, default="text", help="text, or a JSON object a line")
     add("--log-level", choices=LEVELS, default="INFO", help="default %(default)s")
     options = parser.parse_args(arguments)
@@ -81,6 +102,46 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.tls_ca is not None and options.tls_mode != "enforcing":
         parser.error("--tls-ca needs --tls-mode enforcing: plain text shows no certificate")
     return options
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--max-request-bytes",
+        type=_within(64 * 1024, 256 * 1024 * 1024),
+        default=REQUEST_BYTES_MAX,
+        help="largest request (default %(default)s)",
+    )
+    add(
+        "--max-calls",
+        type=_within(1, 1_000_000),
+        default=STREAMS_MAX,
+        help="calls under way on one connection (default %(default)s)",
+    )
+    add(
+        "--max-connections",
+        type=_within(1, 1_000_000),
+        default=CONNECTIONS_MAX,
+        help="connections, while TLS and plain text share the port (default %(default)s)",
+    )
+    add(
+        "--default-deadline",
+        type=_within(1, 3_600),
+        default=DEFAULT_S,
+        metavar="SECONDS",
+        help="for a call without a deadline (default %(default)g)",
+    )
+
+
+def _within(least: int, most: int) -> Callable[[str], int]:
+    """Reads an option's number. Raises ArgumentTypeError."""
+
+    def read(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not least <= int(text[:12]) <= most:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number from {least} to {most}")
+        return int(text)
+
+    return read
 
 
 async def _serve(options: Options) -> int:
@@ -95,10 +156,14 @@ async def _serve(options: Options) -> int:
         logger.error("the endpoint cannot start: %s", error)
         return 1
     endpoint = Endpoint(client, options.namesrv, needs_proof=needs_proof)
+    listening: _Listening | None = None
     try:
-        stop = await _listen(options, endpoint)
+        listening = await _listen(options, endpoint)
+        stop_metrics = await _serve_metrics(options, endpoint, listening)
     except (OSError, TlsFilesError) as error:
         logger.error("the endpoint cannot start: %s", error)
+        if listening is not None:
+            await listening.stop()
         await client.close()
         return 1
     endpoint.start()
@@ -106,36 +171,69 @@ async def _serve(options: Options) -> int:
     gc.collect()
     gc.freeze()
     await stopped.wait()
-    await stop()
+    await listening.stop()
     await endpoint.stop()
+    await stop_metrics()
     await client.close()
     logger.info("stopped")
     return 0
 
 
-async def _listen(options: Options, endpoint: Endpoint) -> Callable[[], Awaitable[None]]:
-    """Serve as the options say; returns what ends it. Raises OSError, TlsFilesError."""
+@dataclass(frozen=True, slots=True)
+class _Listening:
+    """The server, and what is before it where the port has TLS and plain text."""
+
+    server: GrpcServer
+    forwarder: Forwarder | None = None
+
+    def connections(self) -> int | None:
+        return None if self.forwarder is None else len(self.forwarder)
+
+    async def stop(self) -> None:
+        if self.forwarder is not None:
+            self.forwarder.stop_listening()
+        await self.server.stop()
+        if self.forwarder is not None:
+            await self.forwarder.stop()
+
+
+async def _listen(options: Options, endpoint: Endpoint) -> _Listening:
+    """Serve as the options say. Raises OSError, TlsFilesError."""
     address = f"[{options.host}]:{options.port}" if ":" in options.host else f"{options.host}:{options.port}"
     bound(options.host, options.port).close()  # says by which process the port is used
     certificate: Certificate | CertificateFiles | None = None
     if options.tls_mode != "disabled":
         certificate = options.files or self_signed()
+    limits = options.limits
     if options.tls_mode != "permissive":
-        server = GrpcServer(endpoint)
+        server = GrpcServer(endpoint, limits=limits)
         server.listen(address, certificate)
         await server.start()
-        return server.stop
+        return _Listening(server)
     forwarder: Forwarder | None = None
-    server = GrpcServer(endpoint, lambda inner: forwarder.host_of(inner) if forwarder else inner)
-    forwarder = Forwarder(server.listen(INNER), server.listen(INNER, certificate))
+    server = GrpcServer(endpoint, lambda inner: forwarder.host_of(inner) if forwarder else inner, limits)
+    plain_port, tls_port = server.listen(INNER), server.listen(INNER, certificate)
+    forwarder = Forwarder(plain_port, tls_port, options.connections_max)
     await server.start()
     await forwarder.listen(options.host, options.port)
-    made = forwarder
+    return _Listening(server, forwarder)
+
+
+async def _serve_metrics(
+    options: Options, endpoint: Endpoint, listening: _Listening
+) -> Callable[[], Awaitable[None]]:
+    """Answer Prometheus if wanted; returns what ends it. Raises OSError."""
+    metrics = EndpointMetrics(
+        listening.server.calls, endpoint.clients, endpoint.renewals, listening.connections
+    )
+    server = MetricsServer(metrics.render, options.metrics_address, options.metrics_port)
+    if options.metrics_port:
+        await server.start()
+        await metrics.delay.start()
 
     async def stop() -> None:
-        made.stop_listening()
         await server.stop()
-        await made.stop()
+        await metrics.delay.stop()
 
     return stop
 

@@ -69,9 +69,17 @@ def proof_of(metadata: Mapping[str, str], host: str) -> GrpcProof | None:
 
 
 def call_of(
-    metadata: Mapping[str, str], host: str, remaining_s: float | None, *, needs_proof: bool = False
+    metadata: Mapping[str, str],
+    host: str,
+    remaining_s: float | None,
+    *,
+    needs_proof: bool = False,
+    default_s: float = DEFAULT_S,
 ) -> Call:
-    """Also makes its client's proof that of the current task. Raises StatusError."""
+    """Also makes its client's proof that of the current task. Raises StatusError.
+
+    default_s: for a call without a deadline, whose `remaining_s` is None.
+    """
     proof = proof_of(metadata, host) if needs_proof else None
     if needs_proof and proof is None:
         raise StatusError(Code.UNAUTHORIZED, "the call is not signed (authorization, x-mq-date-time)")
@@ -81,6 +89,6 @@ def call_of(
         raise StatusError(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
     if len(client_id) > CLIENT_ID_CHARS_MAX:
         raise StatusError(Code.BAD_REQUEST, f"the client id is longer than {CLIENT_ID_CHARS_MAX}")
-    deadline_s = asyncio.get_running_loop().time() + (DEFAULT_S if remaining_s is None else remaining_s)
+    deadline_s = asyncio.get_running_loop().time() + (default_s if remaining_s is None else remaining_s)
     language = LANGUAGES.get(metadata.get(LANGUAGE, "").upper(), "OTHER")
     return Call(client_id, language, metadata.get(CLIENT_VERSION, ""), host, deadline_s)

@@ -149,8 +149,8 @@ class Clients:
     def get(self, client_id: str) -> Client | None:
         return self._clients.get(client_id)
 
-    def all(self) -> Iterator[Client]:
-        yield from self._clients.values()
+    def __iter__(self) -> Iterator[Client]:
+        return iter(self._clients.values())
 
     def request_timeout_s(self, client_id: str) -> float:
         client = self._clients.get(client_id)

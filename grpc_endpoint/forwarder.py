@@ -24,17 +24,21 @@ logger = logging.getLogger(__name__)
 class Forwarder:
     """Listens on one port; `plain_port` and `tls_port` are those of the servers on loopback."""
 
-    def __init__(self, plain_port: int, tls_port: int) -> None:
+    def __init__(self, plain_port: int, tls_port: int, connections_max: int = CONNECTIONS_MAX) -> None:
         self._ports = {False: plain_port, True: tls_port}
         self._server: asyncio.Server | None = None
         self._open: set[_Outer] = set()
         self._hosts: dict[str, str] = {}
-        self._room = room(CONNECTIONS_MAX * 2).connections_max // 2
+        self._room = room(connections_max * 2).connections_max // 2
 
     async def listen(self, host: str, port: int) -> int:
         """Begin; return the port. Raises OSError."""
         self._server = await asyncio.get_running_loop().create_server(lambda: _Outer(self), host, port)
         return int(self._server.sockets[0].getsockname()[1])
+
+    def __len__(self) -> int:
+        """The open connections."""
+        return len(self._open)
 
     def host_of(self, inner: str) -> str:
         """The client's address behind a connection that the server saw."""

@@ -4,16 +4,19 @@ answers; nothing else in this package knows grpc.
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import grpc
 from grpc import aio
 
-from grpc_endpoint.call import Call, call_of
+from grpc_endpoint.call import DEFAULT_S, Call, call_of
 from grpc_endpoint.certificate import Certificate, CertificateFiles
 from grpc_endpoint.endpoint import SERVICE, Endpoint, Method
 from grpc_endpoint.health import HEALTH_SERVICE, Health, UnknownServiceError
 from grpc_endpoint.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_endpoint.messaging_pb2 import Code
+from grpc_endpoint.metrics import CANCELLED, REFUSED, CallFigures
 from grpc_endpoint.status import StatusError, StreamRefusedError
 from sockets.tls import TlsFilesError
 
@@ -27,10 +30,8 @@ DRAIN_S: Final = 5.0
 """Calls may end within this time when the endpoint stops; then they are cancelled."""
 _OPTIONS: Final = (
     ("grpc.so_reuseport", 0),  # two endpoints on one port would each get some of the connections
-    ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_metadata_size", METADATA_BYTES_MAX),
-    ("grpc.max_concurrent_streams", STREAMS_MAX),
     ("grpc.max_connection_idle_ms", IDLE_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
@@ -38,18 +39,41 @@ _OPTIONS: Final = (
 )
 
 logger = logging.getLogger(__name__)
+_GONE: int | str = CANCELLED
 HostOf = Callable[[str], str]
 """The client's address behind one that grpc saw."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client may ask for. `deadline_s`: for a call without a deadline."""
+
+    request_bytes: int = REQUEST_BYTES_MAX
+    streams: int = STREAMS_MAX
+    deadline_s: float = DEFAULT_S
+
+    def options(self) -> tuple[tuple[str, int], ...]:
+        return (
+            ("grpc.max_receive_message_length", self.request_bytes),
+            ("grpc.max_concurrent_streams", self.streams),
+        )
 
 
 class GrpcServer:
     """Serves one endpoint. `host_of` finds the client's address when a forwarder is before the server."""
 
-    def __init__(self, endpoint: Endpoint, host_of: HostOf | None = None) -> None:
+    def __init__(
+        self, endpoint: Endpoint, host_of: HostOf | None = None, limits: Limits | None = None
+    ) -> None:
+        limits = limits or Limits()
+        self._deadline_s = limits.deadline_s
         self._host_of = host_of
         self._needs_proof = endpoint.needs_proof
-        self._server = aio.server(options=_OPTIONS)
-        handlers = {name: self._handler(each) for name, each in endpoint.methods().items()}
+        self._server = aio.server(options=(*_OPTIONS, *limits.options()))
+        methods = endpoint.methods()
+        self.calls = {name: CallFigures() for name in methods}
+        """Of each method."""
+        handlers = {name: self._handler(each) for name, each in methods.items()}
         self._health = Health(endpoint.brokers, frozenset({SERVICE}))
         self._server.add_generic_rpc_handlers((self._health_handlers(),))
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
@@ -106,42 +130,63 @@ class GrpcServer:
         return grpc.unary_unary_rpc_method_handler(self._unary(method), read, write)
 
     def _unary(self, method: Method) -> Callable[[Any, Any], Awaitable[Any]]:
-        serve = method.unary
+        serve, figures = method.unary, self.calls[method.name]
         assert serve is not None, f"{method.name} has no implementation"
 
         async def handle(request: Any, context: "aio.ServicerContext[Any, Any]") -> Any:
+            begun_s, code = figures.begin(), _GONE
             try:
-                return await serve(self._call(context), request)
+                response = await serve(self._call(context), request)
             except Exception as error:  # noqa: BLE001  # becomes the answer, and a line of the log
-                return method.refusal(error)
+                response = cast("Any", method.refusal(error))
+                code = response.status.code
+                return response
+            else:
+                code = response.status.code
+                return response
+            finally:
+                figures.end(begun_s, code)
 
         return handle
 
     def _stream(self, method: Method) -> Callable[[Any, Any], AsyncIterator[Any]]:
-        serve = method.stream
+        serve, figures = method.stream, self.calls[method.name]
         assert serve is not None, f"{method.name} has no implementation"
 
         async def handle(request: Any, context: "aio.ServicerContext[Any, Any]") -> AsyncIterator[Any]:
+            begun_s, code, first = figures.begin(), _GONE, None
             try:
                 async for answer in serve(self._call(context), request):
+                    first = first or answer
                     yield answer
+                code = Code.OK if first is None else first.status.code
             except Exception as error:  # noqa: BLE001  # as above
-                yield method.refusal(error)
+                refusal = cast("Any", method.refusal(error))
+                code = refusal.status.code
+                yield refusal
+            finally:
+                figures.end(begun_s, code)
 
         return handle
 
     def _both_streams(self, method: Method) -> Callable[[Any, Any], AsyncIterator[Any]]:
-        serve = method.stream
+        serve, figures = method.stream, self.calls[method.name]
         assert serve is not None, f"{method.name} has no implementation"
 
         async def handle(requests: Any, context: "aio.ServicerContext[Any, Any]") -> AsyncIterator[Any]:
+            begun_s, code = figures.begin(), _GONE
             try:
                 async for answer in serve(self._call(context), requests):
                     yield answer
+                code = Code.OK
             except StatusError as error:
+                code = error.code
                 yield method.refusal(error)
             except StreamRefusedError as error:
+                code = REFUSED
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            finally:
+                figures.end(begun_s, code)
 
         return handle
 
@@ -152,7 +197,13 @@ class GrpcServer:
         }
         peer = host_of_peer(context.peer())
         host = peer if self._host_of is None else self._host_of(peer)
-        return call_of(metadata, host, context.time_remaining(), needs_proof=self._needs_proof)
+        return call_of(
+            metadata,
+            host,
+            context.time_remaining(),
+            needs_proof=self._needs_proof,
+            default_s=self._deadline_s,
+        )
 
 
 def host_of_peer(peer: str) -> str:

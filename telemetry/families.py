@@ -44,7 +44,15 @@ def counters(name: str, text: str, labels: Sequence[str], rows: Iterable[Row]) -
 
 def histogram(name: str, text: str, figures: Histogram) -> HistogramMetricFamily:
     """The present state of a histogram."""
-    family = HistogramMetricFamily(PREFIX + name, text)
-    bounds = (*map(floatToGoString, figures.bounds), "+Inf")
-    family.add_metric([], list(zip(bounds, figures.cumulative(), strict=True)), figures.sum)
+    return histograms(name, text, (), [((), figures)])
+
+
+def histograms(
+    name: str, text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], Histogram]]
+) -> HistogramMetricFamily:
+    """One histogram for each combination of label values."""
+    family = HistogramMetricFamily(PREFIX + name, text, labels=list(labels))
+    for values, figures in rows:
+        bounds = (*map(floatToGoString, figures.bounds), "+Inf")
+        family.add_metric(list(values), list(zip(bounds, figures.cumulative(), strict=True)), figures.sum)
     return family

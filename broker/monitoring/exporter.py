@@ -16,7 +16,6 @@ from prometheus_client.registry import Collector
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientRegistry
 from broker.feature import Core
-from broker.monitoring.http_server import MetricsServer
 from broker.monitoring.lags import ConsumerLags, QueueEnds
 from broker.monitoring.traffic_figures import TopTotals, TrafficFigures, rows
 from broker.state.state import ReplicatedState
@@ -28,6 +27,7 @@ from dledger.server import DLedgerServer
 from remoting.fair_shares import Tallies
 from remoting.server import RemotingServer
 from telemetry.families import PREFIX, Row, counter, counters, gauge, gauges, histogram
+from telemetry.http_server import MetricsServer
 from telemetry.loop_delay import LoopDelay
 
 QUOTA_NAMES_MAX: Final = 20

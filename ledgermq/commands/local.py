@@ -198,6 +198,23 @@ def grpc(
     broker_tls_ca: Annotated[
         Path | None, _file("Speak TLS to brokers and name servers; their authorities (PEM).")
     ] = None,
+    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Port for Prometheus; 0: none.")] = 0,
+    metrics_address: Annotated[str, typer.Option(help="Its address.")] = "127.0.0.1",
+    max_request_bytes: Annotated[
+        int | None, typer.Option(min=65_536, max=268_435_456, help="Largest request.", show_default="16 MiB")
+    ] = None,
+    max_calls: Annotated[
+        int | None,
+        typer.Option(min=1, max=1_000_000, help="Calls under way on one connection.", show_default="10000"),
+    ] = None,
+    max_connections: Annotated[
+        int | None,
+        typer.Option(min=1, max=1_000_000, help="Connections, with --tls permissive.", show_default="10000"),
+    ] = None,
+    default_deadline: Annotated[
+        int | None,
+        typer.Option(min=1, max=3_600, help="Seconds for a call without a deadline.", show_default="10"),
+    ] = None,
 ) -> None:
     """Serve RocketMQ 5's gRPC clients (Java, Go, Python, Node.js …) of a cluster, in the foreground.
 
@@ -206,4 +223,12 @@ def grpc(
     """
     from ledgermq.local.processes import GrpcOptions, run_grpc
 
-    run_grpc(GrpcOptions(namesrv, host, port, tls.value, tls_cert, tls_key, tls_ca, broker_tls_ca))
+    numbers = {
+        "--metrics-port": metrics_port,
+        "--max-request-bytes": max_request_bytes,
+        "--max-calls": max_calls,
+        "--max-connections": max_connections,
+        "--default-deadline": default_deadline,
+    }
+    files = (tls_cert, tls_key, tls_ca, broker_tls_ca)
+    run_grpc(GrpcOptions(namesrv, host, port, tls.value, *files, numbers, metrics_address))

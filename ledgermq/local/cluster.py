@@ -287,6 +287,7 @@ def _ready(plan: ClusterPlan, pids: dict[str, int]) -> dict[str, object]:
         "namesrv": plan.namesrv_address,
         "admin": plan.admin_url,
         "grpc": plan.grpc_address,
+        "grpcMetrics": plan.grpc_metrics_url if plan.grpc_port else None,
         "nodes": [
             {
                 "id": node.id,
@@ -311,5 +312,5 @@ def ready_table(plan: ClusterPlan, pids: dict[str, int]) -> Table:
         table.add_row(node.id, str(pids[node.id]), node.remoting_address, node.metrics_url)
     table.add_row("admin", str(pids["admin"]), plan.admin_url, f"{plan.admin_url}/metrics")
     if plan.grpc_address is not None:
-        table.add_row("gRPC", str(pids["grpc"]), plan.grpc_address, "")
+        table.add_row("gRPC", str(pids["grpc"]), plan.grpc_address, plan.grpc_metrics_url)
     return table

@@ -103,6 +103,14 @@ class ClusterPlan:
         return f"{HOST}:{self.grpc_port}" if self.grpc_port else None
 
     @property
+    def grpc_metrics_port(self) -> int:
+        return self.grpc_port + METRICS_PORT_STEP
+
+    @property
+    def grpc_metrics_url(self) -> str:
+        return f"http://{HOST}:{self.grpc_metrics_port}/metrics"
+
+    @property
     def client_tls_mode(self) -> str:
         """The TLS mode of all ports for clients, on the name server and on the brokers."""
         return str(self.settings.get("tlsMode", "disabled"))
@@ -151,6 +159,7 @@ class ClusterPlan:
         ]
         if self.grpc_port:
             wanted.append((self.grpc_port, "gRPC clients (--grpc-port)"))
+            wanted.append((self.grpc_metrics_port, "metrics of the gRPC endpoint (--grpc-port)"))
         for node in self.nodes:
             wanted.append((node.remoting_port, f"clients of {node.id} (--broker-port)"))
             wanted.append((node.replication_port, f"replication of {node.id} (--broker-port)"))

@@ -5,8 +5,8 @@ that replace this process by one of them (`ledgermq node`, `ledgermq admin`, `le
 import os
 import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ledgermq.errors import UserError
@@ -87,6 +87,7 @@ def grpc_command(plan: ClusterPlan) -> Command:
         *PYTHON_MODULE,
         *("grpc_endpoint", "--namesrv", plan.namesrv_address),
         *("--host", HOST, "--port", str(plan.grpc_port)),
+        *("--metrics-port", str(plan.grpc_metrics_port)),
         *_grpc_tls_options(plan),
         *_log_options(plan),
     )
@@ -173,6 +174,9 @@ class GrpcOptions:
     tls_key: Path | None = None
     tls_ca: Path | None = None
     broker_tls_ca: Path | None = None
+    numbers: Mapping[str, int | None] = field(default_factory=dict)
+    """Further options; None: not given."""
+    metrics_address: str = HOST
 
     def argv(self) -> list[str]:
         files = {
@@ -184,7 +188,13 @@ class GrpcOptions:
         return [
             *(*PYTHON_MODULE, "grpc_endpoint", "--namesrv", self.namesrv),
             *("--host", self.host, "--port", str(self.port), "--tls-mode", self.tls_mode),
-            *(part for option, path in files.items() if path is not None for part in (option, str(path))),
+            *("--metrics-address", self.metrics_address),
+            *(
+                part
+                for option, value in {**files, **self.numbers}.items()
+                if value is not None
+                for part in (option, str(value))
+            ),
         ]
 
 

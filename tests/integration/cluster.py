@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from admin_api.settings import QUERIES_KEY
-from ledgermq.local.plan import is_free
+from ledgermq.local.plan import METRICS_PORT_STEP, is_free
 from remoting.codes import RequestCode
 from tests.integration.client_runs import ROOT
 from tests.integration.waiting import wait_for
@@ -51,7 +51,7 @@ class NodeProcess:
 
 def free_ports(nodes: int) -> tuple[int, int, int]:
     """A name server port, the first of the brokers' ports and an admin port, and behind this one a port for
-    gRPC: all free just now.
+    gRPC and that of its metrics: all free just now.
     """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS_MAX
     begin = PORTS_FROM + worker * PORTS_FOR_A_WORKER
@@ -62,6 +62,7 @@ def free_ports(nodes: int) -> tuple[int, int, int]:
             first,
             first + 1,
             first + 2,
+            first + 2 + METRICS_PORT_STEP,
             *(port + offset for port in brokers for offset in PORT_OFFSETS),
         ]
         if all(map(is_free, family)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import orjson
 import pytest
@@ -12,6 +13,7 @@ from grpc import aio
 
 from grpc_endpoint.endpoint import SERVICE
 from grpc_endpoint.messaging_pb2 import Code, QueryRouteRequest, QueryRouteResponse, Resource
+from ledgermq.local.plan import METRICS_PORT_STEP
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -110,3 +112,8 @@ async def test_a_client_may_do_what_its_own_account_may(secured: Cluster, tmp_pa
         assert [row["event"] for row in report] == ["failed", "end"], account
     assert await route(secured, ALLOWED, ALICE["secretKey"]) == Code.OK
     assert await route(secured, ALLOWED, "wrong") == Code.UNAUTHORIZED
+    url = f"http://127.0.0.1:{secured.grpc_port + METRICS_PORT_STEP}/metrics"
+    with urlopen(url, timeout=10) as shown:
+        lines = shown.read().decode().splitlines()
+    refused = 'ledgermq_grpc_calls_total{code="UNAUTHORIZED",method="QueryRoute"}'
+    assert any(line.startswith(refused) for line in lines), "the endpoint counts its calls"

@@ -23,6 +23,7 @@ from admin_api.cluster.schemas import ClusterView, NamesrvView, NodeState
 from admin_api.metrics import AdminMetrics
 from broker.config import MIB, RUNTIME_KEYS, BrokerConfig
 from broker.monitoring.exporter import make_exporter
+from grpc_endpoint.metrics import CallFigures, EndpointMetrics
 from remoting.codes import RequestCode, ResponseCode
 from remoting.server import RemotingServer
 from telemetry.families import PREFIX
@@ -141,6 +142,15 @@ def admin_metric_rows() -> Iterator[Row]:
     return _metric_rows(each for each in families if not each.name.startswith(shared, len(PREFIX)))
 
 
+def grpc_metric_rows() -> Iterator[Row]:
+    """What a scrape of the gRPC endpoint shows, without what all processes show."""
+    calls = {"SendMessage": CallFigures()}
+    calls["SendMessage"].end(calls["SendMessage"].begin(), 0)
+    families = EndpointMetrics(calls, (), (), lambda: 0).collect()
+    shared = ("event_loop", "process")
+    return _metric_rows(each for each in families if not each.name.startswith(shared, len(PREFIX)))
+
+
 def _metric_rows(metrics: Iterable[Metric]) -> Iterator[Row]:
     for metric in metrics:
         labels = [*getattr(metric, LABELS, ())]
@@ -177,6 +187,7 @@ TABLES = (
     Table("docs/crash_safety.md", "the damage table", damage_page.TITLES, damage_page.damage_rows),
     Table("docs/monitoring.md", "the metrics of brokers", METRIC_TITLES, broker_metric_rows),
     Table("docs/monitoring.md", "the metrics of the admin service", METRIC_TITLES, admin_metric_rows),
+    Table("docs/monitoring.md", "the metrics of the gRPC endpoint", METRIC_TITLES, grpc_metric_rows),
 )
 
 

@@ -130,6 +130,12 @@ async def test_a_call_needs_a_client_id() -> None:
     assert refused.value.code == Code.CLIENT_ID_REQUIRED
 
 
+async def test_a_call_without_a_deadline_gets_one() -> None:
+    metadata = {"x-mq-client-id": "client-1"}
+    assert 6 < call_of(metadata, "10.0.0.7:40000", None, default_s=7).remaining_s <= 7
+    assert call_of(metadata, "10.0.0.7:40000", 3.0, default_s=7).remaining_s <= 3
+
+
 SIGNED = {
     "x-mq-client-id": "client-1",
     "x-mq-date-time": "20260131T050000Z",

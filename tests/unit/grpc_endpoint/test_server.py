@@ -16,9 +16,18 @@ from grpc_endpoint.endpoint import SERVICE, Endpoint
 from grpc_endpoint.forwarder import Forwarder
 from grpc_endpoint.health import HEALTH_SERVICE
 from grpc_endpoint.health_pb2 import HealthCheckRequest, HealthCheckResponse
-from grpc_endpoint.messaging_pb2 import Code, QueryRouteRequest, QueryRouteResponse, Resource
-from grpc_endpoint.server import GrpcServer, host_of_peer
+from grpc_endpoint.messaging_pb2 import (
+    Code,
+    QueryRouteRequest,
+    QueryRouteResponse,
+    Resource,
+    Settings,
+    TelemetryCommand,
+)
+from grpc_endpoint.metrics import CANCELLED, REFUSED, EndpointMetrics
+from grpc_endpoint.server import GrpcServer, Limits, host_of_peer
 from remoting.client.aio import RemotingClient
+from tests.support.polling import until
 from tests.unit.grpc_endpoint.cluster import NAMESRV
 from tests.unit.grpc_endpoint.test_calls import FakeClient
 
@@ -29,8 +38,8 @@ ROUTE = QueryRouteRequest(topic=Resource(name="orders"))
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[tuple[GrpcServer, int]]:
-    server = GrpcServer(Endpoint(cast("RemotingClient", FakeClient()), NAMESRV))
+async def serving(limits: Limits | None = None) -> AsyncIterator[tuple[GrpcServer, int]]:
+    server = GrpcServer(Endpoint(cast("RemotingClient", FakeClient()), NAMESRV), limits=limits)
     port = server.listen("127.0.0.1:0")
     await server.start()
     try:
@@ -50,6 +59,52 @@ async def test_a_call_is_answered_and_one_without_a_client_id_by_its_code() -> N
         assert len(response.message_queues) == 4
         response = await route(channel)(ROUTE, timeout=5)
         assert response.status.code == Code.CLIENT_ID_REQUIRED
+
+
+async def test_calls_are_counted_by_method_and_code() -> None:
+    async with serving() as (server, port), aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        await route(channel)(ROUTE, metadata=METADATA, timeout=5)
+        await route(channel)(ROUTE, timeout=5)
+        metrics = EndpointMetrics(server.calls, (), (), lambda: 1)
+        text = (await metrics.render()).decode()
+    for line in (
+        'ledgermq_grpc_calls_total{code="OK",method="QueryRoute"} 1.0',
+        'ledgermq_grpc_calls_total{code="CLIENT_ID_REQUIRED",method="QueryRoute"} 1.0',
+        'ledgermq_grpc_call_seconds_count{method="QueryRoute"} 2.0',
+        'ledgermq_grpc_open_calls{method="QueryRoute"} 0.0',
+        'ledgermq_grpc_open_calls{method="Telemetry"} 0.0',
+        "ledgermq_grpc_connections 1.0",
+    ):
+        assert line in text.splitlines()
+
+
+async def test_streams_are_counted_while_they_are_open_and_when_their_client_has_gone() -> None:
+    async with serving() as (server, port):
+        figures = server.calls["Telemetry"]
+        async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            write, read = TelemetryCommand.SerializeToString, TelemetryCommand.FromString
+            stream = channel.stream_stream(f"/{SERVICE}/Telemetry", write, read)(metadata=METADATA)
+            await until(lambda: figures.open == 1)
+            assert not figures.ended
+            stream.cancel()
+            await until(lambda: figures.open == 0)
+            assert figures.ended == {CANCELLED: 1}
+            refused = channel.stream_stream(f"/{SERVICE}/Telemetry", write, read)(metadata=METADATA)
+            await refused.write(TelemetryCommand(settings=Settings()))
+            assert await refused.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert figures.ended == {CANCELLED: 1, REFUSED: 1}
+
+
+async def test_a_request_beyond_the_limit_is_refused_and_the_connection_goes_on() -> None:
+    async with (
+        serving(Limits(request_bytes=64 * 1024)) as (_, port),
+        aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        large = QueryRouteRequest(topic=Resource(name="x" * 100_000))
+        with pytest.raises(aio.AioRpcError) as refused:
+            await route(channel)(large, metadata=METADATA, timeout=5)
+        assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert (await route(channel)(ROUTE, metadata=METADATA, timeout=5)).status.code == Code.OK
 
 
 async def test_health_follows_the_cluster_and_ends_with_the_server() -> None:

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.monitoring import http_server
-from broker.monitoring.http_server import CONNECTIONS_MAX, HEAD_BYTES_MAX, MetricsServer
+from telemetry import http_server
+from telemetry.http_server import CONNECTIONS_MAX, HEAD_BYTES_MAX, MetricsServer
 
 
 async def render() -> bytes:
