@@ -28,6 +28,7 @@ JAVA_GRPC = "grpc-5.2.0"
 GO_CLIENT = CACHE / "go-client"
 GO_GRPC = CACHE / "go-grpc-client"
 NODE_GRPC = CACHE / "grpc-node"
+RUST_GRPC = CACHE / "grpc-rust" / "release" / "grpc-client"
 _UNVERIFIED = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *_UNVERIFIED)
 """A test ends before the second compiler pays, and checks no released jar: half the CPU time of a start."""
@@ -146,6 +147,12 @@ def grpc_node_driver(folder: Path) -> Driver:
     need("grpc-node", is_there, "it needs Node.js; `scripts/setup node` then puts it in .cache")
     program = ROOT / "tests/integration/node/driver.js"
     return Driver(("node", str(program)), {"NODE_PATH": str(NODE_GRPC / "node_modules")}, folder)
+
+
+def grpc_rust_driver(folder: Path) -> Driver:
+    """The driver of the crate rocketmq, which speaks plain text."""
+    need("grpc-rust", RUST_GRPC.exists(), "it needs Rust; `scripts/setup rust` then builds it into .cache")
+    return Driver((str(RUST_GRPC),), {}, folder)
 
 
 def _compiled(jars: Path, sources: Sequence[Path], folder: Path) -> Path:

@@ -18,6 +18,7 @@ from tests.integration.client_runs import (
     grpc_java_driver,
     grpc_node_driver,
     grpc_python_driver,
+    grpc_rust_driver,
     read_report,
 )
 from tests.integration.cluster import COMMAND, Cluster
@@ -37,9 +38,10 @@ CLIENTS = {
     "java": grpc_java_driver,
     "node": grpc_node_driver,
     "python": grpc_python_driver,
+    "rust": grpc_rust_driver,
 }
 IN_EVERY_RUN = {"go", "python"}
-LACKS = {"go": {"recall"}}
+LACKS = {"go": {"recall"}, "rust": {"push", "recall", "change"}}
 PUSHES_AT_FAILOVER = {"go", "node"}
 SENT_BEFORE_KILL = 20
 
@@ -55,6 +57,10 @@ class Client:
 
     def has(self, what: str) -> bool:
         return what not in LACKS.get(self.language, ())
+
+    def need(self, what: str) -> None:
+        if not self.has(what):
+            pytest.skip(f"the client has no {what}")
 
     def topic(self, kind: str, message_type: str = "NORMAL", queues: int = 4) -> str:
         name = f"{self.language}-{kind}"
@@ -144,7 +150,7 @@ def test_messages_of_a_group_arrive_in_order(client: Client) -> None:
     topic, group = client.topic("fifo", "FIFO"), f"{client.language}-in-order"
     client.command("group", "create", group, "--orderly")
     client.run("send", topic, count=COUNT, kind="fifo")
-    received = client.run("push", topic, group, count=COUNT)
+    received = client.run("push" if client.has("push") else "simple", topic, group, count=COUNT)
     for remainder in range(3):
         numbers = [number for number in bodies(received) if number % 3 == remainder]
         assert numbers == list(range(remainder, COUNT, 3))
@@ -160,6 +166,7 @@ def test_a_delayed_message_waits_and_a_recalled_one_never_comes(client: Client) 
 
 
 def test_a_message_comes_again_when_its_invisible_time_is_made_shorter(client: Client) -> None:
+    client.need("change")
     topic = client.topic("shortened")
     client.run("send", topic, count=2)
     received = client.run("simple", topic, f"{topic}-group", count=2, change="1", invisibleS=600)
@@ -168,6 +175,7 @@ def test_a_message_comes_again_when_its_invisible_time_is_made_shorter(client: C
 
 
 def test_a_failed_message_comes_again_and_at_last_is_a_dead_letter(client: Client) -> None:
+    client.need("push")
     topic, group = client.topic("retried"), f"{client.language}-retried"
     client.command("group", "create", group, "--retry-max", "1")
     started = client.start("push", topic, group, count=4, fail="1", times=2)
@@ -204,5 +212,28 @@ def test_sends_and_receives_go_on_when_the_leader_is_killed(client: Client) -> N
     assert bodies(sent, "sent") == list(range(count)), "each send succeeded, at most after a retry"
     received = finish(*consuming)
     assert set(bodies(received)) == set(range(count))
+    client.cluster.restart(killed)
+    client.cluster.wait_leader()
+
+
+def test_receipt_handles_and_transactions_outlive_the_leader(client: Client) -> None:
+    topic, transactions = client.topic("held"), client.topic("held-transaction", "TRANSACTION")
+    hold, end = client.driver.folder / "hold", client.driver.folder / "held-end"
+    client.run("send", topic, count=2)
+    change = {"change": "0"} if client.has("change") else {}
+    holding = client.start("simple", topic, f"{topic}-group", count=2, invisibleS=600, hold=hold, **change)
+    deciding = client.start("transact", transactions, count=6, hold=hold, end=end)
+    wait_for("a message", lambda: events(read_report(holding[1]), "received"), 30.0)
+    wait_for("transactions", lambda: len(events(read_report(deciding[1]), "prepared")) == 6, 30.0)
+    killed = client.cluster.wait_leader()
+    client.cluster.kill(killed)
+    client.cluster.wait_leader()
+    hold.touch()
+    committed = client.run("simple", transactions, f"{transactions}-group", count=4, distinct="true")
+    end.touch()
+    finish(*deciding)
+    assert set(bodies(committed)) == {0, 2, 3, 5}
+    attempts = {(row["body"], row["attempt"]) for row in events(finish(*holding), "received")}
+    assert attempts == {("0", 1), ("1", 1)} | ({("0", 2)} if change else set())
     client.cluster.restart(killed)
     client.cluster.wait_leader()

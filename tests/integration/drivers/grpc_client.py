@@ -8,7 +8,10 @@ simple    a simple consumer, until count messages are acknowledged; filter=, sql
           change=BODY is not acknowledged the first time, but made visible again after a second
 push      a push consumer, until it was given count messages; fail=BODY with times=N fails N times
           distinct=true for both: a message that comes again does not count
-transact  count transactions; each ends by its number: 0 commit, 1 roll back, 2 commit when asked
+transact  count transactions; each ends by its number (modulo 3): 0 commit, 1 roll back, 2 commit when asked;
+          until the file end= is there
+
+hold=FILE: the first acknowledgement (or change) and the first end of a transaction wait for that file
 """
 
 from __future__ import annotations
@@ -106,6 +109,17 @@ def send(options: dict[str, str], report: Report) -> None:
     producer.shutdown()
 
 
+def wait_for(file: str) -> None:
+    end_s = time.monotonic() + LIMIT_S
+    while not Path(file).exists() and time.monotonic() < end_s:
+        time.sleep(0.05)
+
+
+def held(options: dict[str, str]) -> None:
+    if "hold" in options:
+        wait_for(options["hold"])
+
+
 class Left:
     """How many messages are still to come."""
 
@@ -135,6 +149,7 @@ def simple(options: dict[str, str], report: Report) -> None:
             continue
         for message in messages:
             report.write(**seen(message))
+            held(options)
             if message.body.decode() == options.get("change") and message.delivery_attempt == 1:
                 consumer.change_invisible_duration(message, 1)
                 continue
@@ -178,24 +193,30 @@ class Checker(TransactionChecker):  # type: ignore[misc]
 
     def check(self, message: Any) -> Any:
         self._report.write(**seen(message, "checked"))
-        return TransactionResolution.COMMIT
+        commits = int(message.body) % KINDS == KINDS - 1
+        return (
+            TransactionResolution.COMMIT
+            if commits
+            else TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED
+        )
 
 
 def transact(options: dict[str, str], report: Report) -> None:
     producer = Producer(configuration(options), (options["topic"],), checker=Checker(report))
     producer.startup()
+    transactions = []
     for number in range(int(options["count"])):
         transaction = producer.begin_transaction()
         receipt = producer.send(message_of(options, number), transaction)
         report.write(event="prepared", body=str(number), id=receipt.message_id)
+        transactions.append(transaction)
+    held(options)
+    for number, transaction in enumerate(transactions):
         if number % KINDS == 0:
             transaction.commit()
         elif number % KINDS == 1:
             transaction.rollback()
-    end = Path(options["end"])
-    end_s = time.monotonic() + LIMIT_S
-    while not end.exists() and time.monotonic() < end_s:
-        time.sleep(0.05)
+    wait_for(options["end"])
     producer.shutdown()
 
 

@@ -94,6 +94,12 @@ function counter() {
   };
 }
 
+async function awaited(file) {
+  for (const end = Date.now() + LIMIT_MS; !fs.existsSync(file) && Date.now() < end;) await sleep(50);
+}
+
+const held = async () => options.hold && await awaited(options.hold);
+
 async function simple() {
   const consumer = new SimpleConsumer({ ...consuming(), awaitDuration: 5_000 });
   await consumer.startup();
@@ -110,6 +116,7 @@ async function simple() {
     }
     for (const message of messages) {
       write(seen('received', message));
+      await held();
       if (message.body.toString() === options.change && message.deliveryAttempt === 1) {
         await consumer.changeInvisibleDuration(message, 1_000);
         continue;
@@ -144,19 +151,25 @@ async function transact() {
   const checker = {
     async check(message) {
       write(seen('checked', message));
-      return TransactionResolution.COMMIT;
+      return message.body.toString() % KINDS === 2
+        ? TransactionResolution.COMMIT : TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED;
     },
   };
   const producer = new Producer({ ...configuration(), topic: options.topic, checker });
   await producer.startup();
+  const transactions = [];
   for (let n = 0; n < number('count'); n++) {
     const transaction = producer.beginTransaction();
     const receipt = await producer.send(messageOf(n), transaction);
     write({ event: 'prepared', body: `${n}`, id: receipt.messageId });
+    transactions.push(transaction);
+  }
+  await held();
+  for (const [ n, transaction ] of transactions.entries()) {
     if (n % KINDS === 0) await transaction.commit();
     if (n % KINDS === 1) await transaction.rollback();
   }
-  for (const end = Date.now() + LIMIT_MS; !fs.existsSync(options.end) && Date.now() < end;) await sleep(50);
+  await awaited(options.end);
   await producer.shutdown();
 }
 

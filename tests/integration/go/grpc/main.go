@@ -140,6 +140,20 @@ func (l *left) take(message *rocketmq.MessageView) {
 	l.taken[body] = true
 }
 
+func await(file string) {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if _, err := os.Stat(file); err == nil {
+			return
+		}
+	}
+}
+
+func held() {
+	if file, is := options["hold"]; is {
+		await(file)
+	}
+}
+
 func simple() {
 	consumer, err := rocketmq.NewSimpleConsumer(configuration(), rocketmq.WithSimpleAwaitDuration(pollWait),
 		rocketmq.WithSimpleSubscriptionExpressions(subscription()))
@@ -157,6 +171,7 @@ func simple() {
 		}
 		for _, message := range messages {
 			write(seen("received", message))
+			held()
 			if string(message.GetBody()) == options["change"] && message.GetDeliveryAttempt() == 1 {
 				check(consumer.ChangeInvisibleDuration(message, time.Second))
 				continue
@@ -204,15 +219,23 @@ func push() {
 func transact() {
 	answer := func(message *rocketmq.MessageView) rocketmq.TransactionResolution {
 		write(seen("checked", message))
+		if n, err := strconv.Atoi(string(message.GetBody())); err == nil && n%kinds != 2 {
+			return rocketmq.UNKNOWN
+		}
 		return rocketmq.COMMIT
 	}
 	producer := started(rocketmq.NewProducer(configuration(), rocketmq.WithTopics(options["topic"]),
 		rocketmq.WithTransactionChecker(&rocketmq.TransactionChecker{Check: answer})))
+	var transactions []rocketmq.Transaction
 	for n := 0; n < number("count", 0); n++ {
 		transaction := producer.BeginTransaction()
 		receipts, err := producer.SendWithTransaction(context.Background(), messageOf(n), transaction)
 		check(err)
 		write(map[string]any{"event": "prepared", "body": strconv.Itoa(n), "id": receipts[0].MessageID})
+		transactions = append(transactions, transaction)
+	}
+	held()
+	for n, transaction := range transactions {
 		switch n % kinds {
 		case 0:
 			check(transaction.Commit())
@@ -220,11 +243,7 @@ func transact() {
 			check(transaction.RollBack())
 		}
 	}
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if _, err := os.Stat(options["end"]); err == nil {
-			break
-		}
-	}
+	await(options["end"])
 	check(producer.GracefulStop())
 }
 

@@ -4,6 +4,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -140,6 +141,7 @@ public final class GrpcDriver {
             }
             for (MessageView message : messages) {
                 seen("received", message);
+                held();
                 if (body(message).equals(options.get("change")) && message.getDeliveryAttempt() == 1) {
                     consumer.changeInvisibleDuration(message, Duration.ofSeconds(1));
                     continue;
@@ -149,6 +151,19 @@ public final class GrpcDriver {
             }
         }
         consumer.close();
+    }
+
+    private static void await(String file) throws InterruptedException {
+        long end = System.currentTimeMillis() + LIMIT_MS;
+        while (!Files.exists(Path.of(file)) && System.currentTimeMillis() < end) {
+            Thread.sleep(50);
+        }
+    }
+
+    private void held() throws InterruptedException {
+        if (options.get("hold") != null) {
+            await(options.get("hold"));
+        }
     }
 
     /** With distinct, a message that comes again does not count. */
@@ -179,22 +194,25 @@ public final class GrpcDriver {
         ProducerBuilder builder = provider.newProducerBuilder().setClientConfiguration(configuration()).setTopics(topic());
         Producer producer = builder.setTransactionChecker(message -> {
             seen("checked", message);
-            return TransactionResolution.COMMIT;
+            boolean commits = Integer.parseInt(body(message)) % KINDS == 2;
+            return commits ? TransactionResolution.COMMIT : TransactionResolution.UNKNOWN;
         }).build();
+        List<Transaction> transactions = new ArrayList<>();
         for (int number = 0; number < count(); number++) {
             Transaction transaction = producer.beginTransaction();
             SendReceipt receipt = producer.send(message(number), transaction);
             write(Map.of("event", "prepared", "body", "" + number, "id", receipt.getMessageId().toString()));
+            transactions.add(transaction);
+        }
+        held();
+        for (int number = 0; number < count(); number++) {
             if (number % KINDS == 0) {
-                transaction.commit();
+                transactions.get(number).commit();
             } else if (number % KINDS == 1) {
-                transaction.rollback();
+                transactions.get(number).rollback();
             }
         }
-        long end = System.currentTimeMillis() + LIMIT_MS;
-        while (!Files.exists(Path.of(options.get("end"))) && System.currentTimeMillis() < end) {
-            Thread.sleep(50);
-        }
+        await(options.get("end"));
         producer.close();
     }
 
