@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from grpc_endpoint.metrics import EndpointMetrics
 from grpc_endpoint.server import REQUEST_BYTES_MAX, STREAMS_MAX, GrpcServer, Limits
 from remoting.acl import AclError, signer_from
 from remoting.client.aio import client_from
+from remoting.client.routes import name_server_addresses
 from remoting.client.tls import ClientTls
 from remoting.loop import run
 from remoting.tls import TlsMode
@@ -166,7 +168,7 @@ async def _serve(options: Options) -> int:
             await listening.stop()
         await client.close()
         return 1
-    endpoint.start()
+    endpoint.start(f"{own_host(options.host, options.namesrv)}:{options.port}")
     logger.info("gRPC on %s:%d, TLS %s", options.host, options.port, options.tls_mode)
     gc.collect()
     gc.freeze()
@@ -177,6 +179,21 @@ async def _serve(options: Options) -> int:
     await client.close()
     logger.info("stopped")
     return 0
+
+
+def own_host(host: str, namesrv: str) -> str:
+    """The address to list: that of the way to the name server where the endpoint listens on all."""
+    if host not in ("0.0.0.0", "::"):
+        return f"[{host}]" if ":" in host else host
+    there, _, port = name_server_addresses(namesrv)[0].rpartition(":")
+    there = there.strip("[]")
+    with socket.socket(socket.AF_INET6 if ":" in there else socket.AF_INET, socket.SOCK_DGRAM) as way:
+        try:
+            way.connect((there, int(port)))  # sends nothing
+        except OSError:
+            return socket.gethostname()
+        found = str(way.getsockname()[0])
+    return f"[{found}]" if ":" in found else found
 
 
 @dataclass(frozen=True, slots=True)

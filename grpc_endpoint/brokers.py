@@ -5,6 +5,7 @@ read from them and kept for some seconds.
 
 import asyncio
 import logging
+import time
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -33,6 +34,8 @@ from remoting.errors import (
     RemotingError,
 )
 from remoting.fastjson import FastjsonError, loads
+from remoting.headers.fields import RequestHeader
+from remoting.headers.namesrv import GRPC_ENDPOINTS, KvItemRequestHeader, KvKeyRequestHeader
 from remoting.route import ClusterInfo, RouteError, TopicRoute, parse_cluster_info
 
 VALID_S: Final = 20.0
@@ -41,6 +44,8 @@ TRY_S: Final = 3.0
 """One try of a request that the broker does not hold."""
 UNCERTAIN_TRIES: Final = 3
 """Tries of a request that is refused for a reason that a new leader may have for a moment."""
+TELL_S: Final = 1.0
+"""A name server's answer that nothing depends on."""
 PROVED_S: Final = 10.0
 """So long a signature that a broker has verified is not shown to it again."""
 PROVED_MAX: Final = 20_000
@@ -74,7 +79,8 @@ class Brokers:
         self.client = client
         self._loop = asyncio.get_running_loop()
         self._routes = RouteTable(client, namesrv)
-        self._name_servers = NameServers(name_server_addresses(namesrv))
+        self._addresses = name_server_addresses(namesrv)
+        self._name_servers = NameServers(self._addresses)
         self._known: RouteCache[TopicRoute] = RouteCache(VALID_S)
         self._configs: RouteCache[Mapping[str, Any] | None] = RouteCache(VALID_S)
         self._cluster: tuple[ClusterInfo, float] | None = None
@@ -164,6 +170,29 @@ class Brokers:
         if len(self._proved) >= PROVED_MAX:
             self._proved.clear()
         self._proved[proof] = self._loop.time() + PROVED_S
+
+    async def enter(self, address: str) -> None:
+        """Have every name server list this endpoint, so that operators see whether it is there."""
+        item = KvItemRequestHeader(GRPC_ENDPOINTS, address, str(time.time_ns() // 1_000_000))
+        await self._tell_name_servers(RequestCode.PUT_KV_CONFIG, item)
+
+    async def leave(self, address: str) -> None:
+        """Have it listed no more: it stops because it was asked to."""
+        await self._tell_name_servers(
+            RequestCode.DELETE_KV_CONFIG, KvKeyRequestHeader(GRPC_ENDPOINTS, address)
+        )
+
+    async def _tell_name_servers(self, code: RequestCode, header: RequestHeader) -> None:
+        """Those that do not answer, or refuse it (`--accounts`), do not list the endpoint."""
+        for address in self._addresses:
+            command = RemotingCommand(code, ext_fields=header.ext_fields())
+            try:
+                answer = await self.client.invoke(address, command, TELL_S)
+                problem = answer.remark or str(answer.code) if answer.code != ResponseCode.SUCCESS else None
+            except RemotingError as error:
+                problem = str(error)
+            if problem is not None:
+                logger.info("the name server %s does not list this endpoint: %s", address, problem)
 
     def _may_try_again(
         self, broker_name: str, topic: str | None, answer: RemotingCommand, tries: int, is_repeated: bool

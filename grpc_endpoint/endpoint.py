@@ -33,6 +33,8 @@ from remoting.connection import Connection
 from remoting.router import HandlerResult
 
 SERVICE: Final = "apache.rocketmq.v2.MessagingService"
+LISTED_S: Final = 60.0
+"""Between two entries of the endpoint at the name servers, one of which may have lost it."""
 _ASKED_OF_CLIENTS: Final = frozenset(
     {RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY}
 )
@@ -64,6 +66,7 @@ class Endpoint:
     def __init__(self, client: RemotingClient, namesrv: str, *, needs_proof: bool = False) -> None:
         """`needs_proof`: brokers have access control, so that each client must sign its calls."""
         self.needs_proof = needs_proof
+        self._address: str | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.brokers = Brokers(client, namesrv)
         self.clients = Clients(self.brokers, self._client_gone)
@@ -112,10 +115,17 @@ class Endpoint:
             for each in service.methods
         }
 
-    def start(self) -> None:
-        """Begin what runs beside the calls."""
+    def start(self, address: str) -> None:
+        """Begin what runs beside the calls. `address`: where clients connect."""
+        self._address = address
         self.spawn(self.clients.run())
         self.spawn(self.renewals.run())
+        self.spawn(self._stay_listed(address))
+
+    async def _stay_listed(self, address: str) -> None:
+        while True:
+            await self.brokers.enter(address)
+            await asyncio.sleep(LISTED_S)
 
     async def stop(self) -> None:
         """End it. Messages that were renewed are handed out again after their invisible time."""
@@ -123,6 +133,8 @@ class Endpoint:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._address is not None:
+            await self.brokers.leave(self._address)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run it beside the calls; a failure is logged."""

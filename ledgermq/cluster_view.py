@@ -29,8 +29,17 @@ def show_cluster(view: Json) -> None:
             if node["problem"]:
                 who = node["id"] or node["remotingAddress"]
                 write(Styled(printable(f"{who}: {node['problem']}")))
+    for endpoint in view.get("grpcEndpoints", ()):
+        write(endpoint_line(endpoint))
     if view["namesrv"]["problem"]:
         remark(f"name server {view['namesrv']['address']}: {view['namesrv']['problem']}")
+
+
+def endpoint_line(endpoint: Json) -> Styled:
+    """`grpc 127.0.0.1:8081 up`"""
+    problem = f": {endpoint['problem']}" if endpoint["problem"] else ""
+    text = printable(f"grpc {endpoint['address']} {endpoint['state']}{problem}")
+    return Styled(text, "bold red" if endpoint["state"] == "down" else "")
 
 
 def show_group(group: Json) -> None:

@@ -8,6 +8,7 @@ from admin_api.cluster.schemas import (
     EpochView,
     GroupState,
     GroupView,
+    GrpcEndpointView,
     LastKnown,
     LogView,
     NamesrvView,
@@ -99,6 +100,7 @@ CLUSTER_EXAMPLE: dict[str, Any] = ClusterView(
     as_of_ms=_NOW_MS,
     namesrv=NamesrvView(address="127.0.0.1:9876", state=NodeState.UP),
     groups=[GROUP_EXAMPLE],
+    grpc_endpoints=[GrpcEndpointView(address="127.0.0.1:8081", state=NodeState.UP)],
 ).model_dump(mode="json", by_alias=True)
 PROBLEM_EXAMPLE: dict[str, Any] = Problem(
     title="Service Unavailable",

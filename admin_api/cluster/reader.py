@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from admin_api.cluster.schemas import (
     ClusterView,
@@ -16,6 +17,7 @@ from admin_api.cluster.schemas import (
     EpochView,
     GroupState,
     GroupView,
+    GrpcEndpointView,
     LastKnown,
     LogView,
     NamesrvView,
@@ -26,8 +28,17 @@ from admin_api.cluster.schemas import (
 from admin_api.gateway import AskError, Gateway
 from admin_api.settings import Settings
 from admin_api.sources.brokers import Listed, peer_addresses, read_listed, read_node_status
+from admin_api.sources.name_server import NameServerSource
 from broker.admin.types import NodeRole, NodeStatusMessage, PeerView
+from remoting.headers.namesrv import GRPC_ENDPOINTS
 from remoting.route import MASTER_ID
+from sockets.dialled import is_usable_transport
+
+ENDPOINTS_MAX: Final = 64
+ENDPOINTS_VALID_MS: Final = 5_000
+ENDPOINTS_KEPT_MS: Final = 86_400_000
+"""An endpoint that was killed is shown as down for this long."""
+CONNECT_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +119,12 @@ class _Group:
 
 
 def assemble(
-    namesrv: NamesrvView, listed: Sequence[Listed], answers: Mapping[str, Answer], memory: Memory, now_ms: int
+    namesrv: NamesrvView,
+    listed: Sequence[Listed],
+    answers: Mapping[str, Answer],
+    memory: Memory,
+    now_ms: int,
+    endpoints: Sequence[GrpcEndpointView] = (),
 ) -> ClusterView:
     """The view at `now_ms`; `answers` is keyed by address and holds every address that was asked."""
     groups: dict[str, _Group] = {}
@@ -121,7 +137,7 @@ def assemble(
     for name in memory.broker_names():
         groups.setdefault(name, _Group(name))
     views = [_group_view(groups[name], answers, memory) for name in sorted(groups)]
-    return ClusterView(as_of_ms=now_ms, namesrv=namesrv, groups=views)
+    return ClusterView(as_of_ms=now_ms, namesrv=namesrv, groups=views, grpc_endpoints=list(endpoints))
 
 
 def _group_view(group: _Group, answers: Mapping[str, Answer], memory: Memory) -> GroupView:
@@ -359,17 +375,36 @@ class ClusterReader:
         self._now_ms = now_ms or _unix_ms
         self._memory = Memory(settings.nodes_max)
         self._listed: tuple[Listed, ...] = ()
+        self._name_server = NameServerSource(gateway, settings.namesrv)
+        self._endpoints: tuple[int, list[GrpcEndpointView]] | None = None
+        """When they were read, in ms, and what was found."""
 
     async def read(self) -> ClusterView:
         """One read of everything. Never raises for what a broker or the name server does or fails to do."""
         now_ms = self._now_ms()
         round_ = _Round(self._gateway, self._settings.nodes_max)
-        namesrv, _ = await asyncio.gather(self._ask_listed(round_), round_.ask(self._memory.addresses()))
+        namesrv, _, endpoints = await asyncio.gather(
+            self._ask_listed(round_), round_.ask(self._memory.addresses()), self._read_endpoints(now_ms)
+        )
         answers = dict(sorted(round_.answers.items()))
         for answer in answers.values():
             if answer.status is not None:
                 self._memory.remember(answer.status, now_ms)
-        return assemble(namesrv, self._listed, answers, self._memory, now_ms)
+        return assemble(namesrv, self._listed, answers, self._memory, now_ms, endpoints)
+
+    async def _read_endpoints(self, now_ms: int) -> list[GrpcEndpointView]:
+        """Every few seconds; without an answer of the name server what was known before."""
+        known = self._endpoints
+        if known is not None and now_ms - known[0] < ENDPOINTS_VALID_MS:
+            return known[1]
+        try:
+            items = await self._name_server.items(GRPC_ENDPOINTS) or {}
+        except AskError:
+            return [] if known is None else known[1]
+        addresses = [each for each, seen in sorted(items.items()) if _is_recent(seen, now_ms)]
+        found = list(await asyncio.gather(*map(_endpoint, addresses[:ENDPOINTS_MAX])))
+        self._endpoints = now_ms, found
+        return found
 
     async def _ask_listed(self, round_: "_Round") -> NamesrvView:
         namesrv = await self._read_namesrv()
@@ -412,6 +447,27 @@ class _Round:
         else:
             self.answers[address] = Answer(address, status)
             await self.ask(peer_addresses([status]))
+
+
+def _is_recent(seen_ms: str, now_ms: int) -> bool:
+    """Whether an endpoint entered itself so lately that it is worth a word."""
+    return seen_ms.isascii() and seen_ms.isdigit() and now_ms - int(seen_ms[:15]) < ENDPOINTS_KEPT_MS
+
+
+async def _endpoint(address: str) -> GrpcEndpointView:
+    """Whether it accepts connections."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except (OSError, OverflowError, ValueError) as error:
+        problem = "it takes no connection" if isinstance(error, TimeoutError) else str(error)
+        return GrpcEndpointView(address=address, state=NodeState.DOWN, problem=problem)
+    is_served = is_usable_transport(writer.transport)
+    writer.close()
+    if not is_served:
+        return GrpcEndpointView(address=address, state=NodeState.DOWN, problem="nothing listens there")
+    return GrpcEndpointView(address=address, state=NodeState.UP)
 
 
 def _unix_ms() -> int:

@@ -145,6 +145,14 @@ class NamesrvView(Schema):
     problem: str | None = None
 
 
+class GrpcEndpointView(Schema):
+    """An endpoint for gRPC clients that the name server lists. UP: it accepts connections."""
+
+    address: str
+    state: NodeState
+    problem: str | None = None
+
+
 class ClusterView(Schema):
     """Every group the name server knows of, and every node that was ever seen in one of them."""
 
@@ -152,6 +160,10 @@ class ClusterView(Schema):
     as_of_ms: int = Field(description="Unix time in ms of the oldest answer in here")
     namesrv: NamesrvView
     groups: list[GroupView]
+    grpc_endpoints: list[GrpcEndpointView] = Field(
+        default_factory=list,
+        description="those that were there within the last day and did not say that they stop",
+    )
 
 
 class Health(Schema):

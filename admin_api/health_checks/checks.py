@@ -39,6 +39,18 @@ def check_name_server(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def check_grpc_endpoints(facts: Facts) -> Iterator[Finding]:
+    for endpoint in facts.view.grpc_endpoints:
+        if endpoint.state is not NodeState.UP:
+            yield warning(
+                "grpc-endpoint-down",
+                endpoint.address,
+                f"The gRPC endpoint {endpoint.address} is not there: {endpoint.problem}.",
+                "Start it again (`ledgermq grpc`, or `ledgermq up`). Clients that name another endpoint too "
+                "go on there. One that was killed on purpose is named for a day.",
+            )
+
+
 def check_writable(facts: Facts) -> Iterator[Finding]:
     """Whether each group takes messages, and if not, why."""
     for group in facts.replicated():

@@ -36,6 +36,7 @@ LISTENER_LIMIT_S: Final = 1.0
 Check = Callable[[Facts], Iterator[Finding]]
 CHECKS: Final[tuple[Check, ...]] = (
     checks.check_name_server,
+    checks.check_grpc_endpoints,
     checks.check_writable,
     checks.check_members,
     checks.check_setup,

@@ -1,5 +1,7 @@
 """Typed headers of the requests that brokers, clients and administrators send to a name server. Pure."""
 
+from typing import Final
+
 from remoting.headers.fields import Int, Long, RequestHeader, request_header, wire_name
 
 
@@ -79,6 +81,10 @@ class KvKeyRequestHeader(RequestHeader):
 
     namespace: str
     key: str
+
+
+GRPC_ENDPOINTS: Final = "LEDGERMQ_GRPC_ENDPOINTS"
+"""Namespace in which each endpoint for gRPC clients enters its `host:port`, with the Unix time in ms."""
 
 
 @request_header

@@ -19,6 +19,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from tests.integration.client_runs import Report, grpc_python_driver
 from tests.integration.cluster import Cluster
+from tests.integration.waiting import wait_for
 from tests.support.secured import INNER, ROOT, secured_values
 
 pytestmark = pytest.mark.integration
@@ -117,3 +118,13 @@ async def test_a_client_may_do_what_its_own_account_may(secured: Cluster, tmp_pa
         lines = shown.read().decode().splitlines()
     refused = 'ledgermq_grpc_calls_total{code="UNAUTHORIZED",method="QueryRoute"}'
     assert any(line.startswith(refused) for line in lines), "the endpoint counts its calls"
+
+    def listed() -> dict[str, str]:
+        """The endpoints that the admin service names, and their states."""
+        with urlopen(f"{secured.admin}/api/v1/cluster", timeout=10) as answered:
+            endpoints = orjson.loads(answered.read())["grpcEndpoints"]
+        return {each["address"]: each["state"] for each in endpoints}
+
+    wait_for("the endpoint", lambda: listed() == {secured.grpc: "up"}, 10.0)
+    secured.processes()["grpc_endpoint"].kill()
+    wait_for("its end", lambda: listed() == {secured.grpc: "down"}, 10.0)

@@ -22,7 +22,7 @@ export function ClusterPage() {
   const { cluster } = useLive();
   const history = useHistory();
   if (cluster === null) return html`<div class="cluster"><p class="empty">Waiting for the first answer…</p></div>`;
-  const { namesrv, groups, asOfMs } = cluster;
+  const { namesrv, groups, grpcEndpoints, asOfMs } = cluster;
   return html`
     <div class="cluster">
       <p class="namesrv cut" data-state=${namesrv.state}>${sayNamesrv(namesrv)}</p>
@@ -32,12 +32,18 @@ export function ClusterPage() {
         ${groups.map((group) => html`
           <${Group} key=${group.brokerName} group=${group} nowMs=${asOfMs} samples=${history[group.brokerName]} />`)}
       </div>
+      ${grpcEndpoints.map((endpoint) => html`
+        <p class="namesrv cut" key=${endpoint.address} data-state=${endpoint.state}>${sayEndpoint(endpoint)}</p>`)}
     </div>`;
 }
 
 function sayNamesrv({ state, address, problem }) {
   if (state === "up") return `Name server ${address}`;
   return `⚠ The name server gives no answer (${problem ?? address}). The nodes known before are asked directly.`;
+}
+
+function sayEndpoint({ state, address, problem }) {
+  return state === "up" ? `gRPC endpoint ${address}` : `⚠ The gRPC endpoint ${address} is not there: ${problem}.`;
 }
 
 function Group({ group, nowMs, samples }) {

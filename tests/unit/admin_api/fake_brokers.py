@@ -160,6 +160,8 @@ class FakeBrokers:
         return answer(broker, command)
 
     def _of_namesrv(self, code: RequestCode, ext: dict[str, str]) -> RemotingCommand:
+        if code is RequestCode.GET_KVLIST_BY_NAMESPACE:
+            return RemotingCommand(code=ResponseCode.QUERY_NOT_FOUND)
         if code is RequestCode.DELETE_TOPIC_IN_NAMESRV:
             self.routes_deleted.append(ext["topic"])
             return RemotingCommand(code=0)

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Iterable
 
+import orjson
+
 from broker.admin.types import NodeStatusMessage
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -21,6 +23,8 @@ class FakeCluster:
         self.listed: dict[str, str] = {}
         self.namesrv_is_up = True
         self.namesrv_config = {"bindAddress": "127.0.0.1", "listenPort": "9876"}
+        self.endpoints: dict[str, str] = {}
+        """Of gRPC clients, in the name server's table."""
         self.hanging: set[str] = set()
         self.bodies: dict[str, bytes] = {}
         self.asked: list[str] = []
@@ -44,6 +48,9 @@ class FakeCluster:
             raise RequestTimeoutError(f"{address}: no answer within {timeout_s} s")
         if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
             return self._cluster_info(address)
+        if command.code == RequestCode.GET_KVLIST_BY_NAMESPACE and self.namesrv_is_up:
+            assert command.ext_fields["namespace"] == "LEDGERMQ_GRPC_ENDPOINTS"
+            return RemotingCommand(code=0, body=orjson.dumps({"table": self.endpoints}))
         if command.code == RequestCode.GET_NAMESRV_CONFIG and self.namesrv_is_up:
             return RemotingCommand(code=0, body=format_properties_text(self.namesrv_config))
         if address in self.bodies:

@@ -1,12 +1,13 @@
 """Each check on the cluster that has just its fault, and on the one that has none."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from admin_api.cluster.reader import Answer, Memory, assemble
-from admin_api.cluster.schemas import NamesrvView, NodeState
+from admin_api.cluster.schemas import GrpcEndpointView, NamesrvView, NodeState
 from admin_api.dead_letters.queues import DlqView
 from admin_api.groups.overview import ConsumerGroupItem, GroupPresence
 from admin_api.health_checks.checks import CERTIFICATE_ENDS, is_loopback
@@ -38,6 +39,7 @@ def facts(
     namesrv: str = NAMESRV_ADDRESS,
     is_namesrv_up: bool = True,
     memory: Memory | None = None,
+    endpoints: Sequence[GrpcEndpointView] = (),
     **others: Any,
 ) -> Facts:
     """A look at the nodes that are `up`; who is listed and not up gave no answer."""
@@ -54,6 +56,7 @@ def facts(
         answers,
         memory or Memory(10),
         NOW_MS,
+        endpoints,
     )
     said = {status.remoting_address: status for status in up.values()}
     others.setdefault("statuses", said)
@@ -105,6 +108,15 @@ def test_a_cluster_that_is_well_has_no_finding() -> None:
 
 def test_a_silent_name_server() -> None:
     assert code_of(facts(is_namesrv_up=False)) == ("namesrv-silent", Severity.ERROR, NAMESRV_ADDRESS)
+
+
+def test_an_endpoint_for_grpc_clients_that_is_down() -> None:
+    endpoints = [
+        GrpcEndpointView(address="127.0.0.1:8081", state=NodeState.DOWN, problem="refused"),
+        GrpcEndpointView(address="127.0.0.1:8082", state=NodeState.UP),
+    ]
+    found = code_of(facts(endpoints=endpoints))
+    assert found == ("grpc-endpoint-down", Severity.WARNING, "127.0.0.1:8081")
 
 
 def test_nobody_registered() -> None:

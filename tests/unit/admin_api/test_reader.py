@@ -1,5 +1,6 @@
 """Who is asked, how often, and what an unusable answer becomes."""
 
+import socket
 from typing import Any
 
 import pytest
@@ -33,9 +34,36 @@ def reader_of(cluster: FakeCluster, **limits: Any) -> ClusterReader:
 async def test_read_asks_every_listed_address_once() -> None:
     cluster = three_nodes()
     view = await reader_of(cluster).read()
-    assert sorted(cluster.asked) == sorted([NAMESRV_ADDRESS, *ADDRESSES.values()])
+    lists = [NAMESRV_ADDRESS] * 2  # of brokers, and of endpoints for gRPC clients
+    assert sorted(cluster.asked) == sorted([*lists, *ADDRESSES.values()])
     assert [node.id for node in view.groups[0].nodes] == ["n0", "n1", "n2"]
     assert view.as_of_ms == 1000
+
+
+async def test_read_tells_endpoints_that_are_there_from_those_that_are_not() -> None:
+    cluster = three_nodes()
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        up, down = (f"127.0.0.1:{each.getsockname()[1]}" for each in (listening, closed))
+        cluster.endpoints = {up: "1000", down: "900", "nowhere": "1000", "127.0.0.1:1": "soon"}
+        reader = reader_of(cluster)
+        found = {each.address: each for each in (await reader.read()).grpc_endpoints}
+    assert {address: each.state for address, each in found.items()} == {
+        up: NodeState.UP,
+        down: NodeState.DOWN,
+        "nowhere": NodeState.DOWN,
+    }
+    assert all((each.problem is None) == (each.state is NodeState.UP) for each in found.values())
+    cluster.namesrv_is_up = False
+    assert len((await reader.read()).grpc_endpoints) == 3, "known from before"
+
+
+async def test_read_forgets_endpoints_that_have_been_gone_for_a_day() -> None:
+    cluster = three_nodes()
+    cluster.endpoints = {"127.0.0.1:1": "1000"}
+    settings = Settings(namesrv=NAMESRV_ADDRESS)
+    reader = ClusterReader(Gateway(cluster, settings), settings, lambda: 1000 + 86_400_000)
+    assert (await reader.read()).grpc_endpoints == []
 
 
 async def test_read_asks_peers_that_the_name_server_does_not_list() -> None:

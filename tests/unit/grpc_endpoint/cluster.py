@@ -74,6 +74,8 @@ class FakeCluster:
             return answer(body=format_topic_route(TopicRoute((QueueData(BROKER, 4, 4, 6),), (node,))))
         if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
             return answer(body=format_cluster_info(ClusterInfo({BROKER: node})))
+        if command.code in (RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG):
+            return answer()
         if address != self.leader:
             return answer(ResponseCode.SLAVE_NOT_AVAILABLE, "not the leader")
         if command.code == RequestCode.GET_TOPIC_CONFIG:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from grpc_endpoint.__main__ import own_host
 from grpc_endpoint.messaging_pb2 import Code
 from grpc_endpoint.status import StatusError
 from remoting.codes import RequestCode, ResponseCode
@@ -82,3 +83,22 @@ async def test_configurations_are_kept_for_a_while() -> None:
     assert len(cluster.requests(RequestCode.GET_TOPIC_CONFIG)) == 1
     cluster.group = None
     assert await brokers.group_config("billing") is None
+
+
+async def test_an_endpoint_is_listed_until_it_stops_and_serves_where_it_may_not_be() -> None:
+    cluster = FakeCluster()
+    brokers = cluster.brokers()
+    cluster.script(RequestCode.DELETE_KV_CONFIG, answer(ResponseCode.NO_PERMISSION, "not you"))
+    await brokers.enter("10.0.0.5:8081")
+    await brokers.leave("10.0.0.5:8081")
+    (entered,) = cluster.requests(RequestCode.PUT_KV_CONFIG)
+    assert entered.ext_fields["key"] == "10.0.0.5:8081"
+    assert entered.ext_fields["value"].isdigit()
+    (left,) = cluster.requests(RequestCode.DELETE_KV_CONFIG)
+    assert left.ext_fields == {"namespace": entered.ext_fields["namespace"], "key": "10.0.0.5:8081"}
+
+
+def test_an_endpoint_on_all_addresses_lists_the_one_that_the_name_server_sees() -> None:
+    assert own_host("10.0.0.5", "127.0.0.1:9876") == "10.0.0.5"
+    assert own_host("::1", "127.0.0.1:9876") == "[::1]"
+    assert own_host("0.0.0.0", "127.0.0.1:9876") == "127.0.0.1"

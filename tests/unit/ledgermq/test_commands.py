@@ -8,7 +8,7 @@ import pytest
 
 from admin_api.cluster.examples import CLUSTER_EXAMPLE
 from admin_api.cluster.schemas import ClusterView
-from ledgermq.cluster_view import show_group
+from ledgermq.cluster_view import show_cluster, show_group
 from ledgermq.commands.messaging import (
     LINE_BYTES_MAX,
     ConsumeOptions,
@@ -27,6 +27,14 @@ from tests.unit.ledgermq.fake_broker import GROUP, TOPIC, FakeBroker, serving
 
 def options(broker: FakeBroker, count: int | None = 10, rate: float | None = None) -> ProduceOptions:
     return ProduceOptions(TOPIC, broker.address, count, 30, "tag", None, rate, in_flight=4)
+
+
+def test_endpoints_stand_below_the_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    down = {"address": "127.0.0.1:8082", "state": "down", "problem": "refused"}
+    endpoints = [*CLUSTER_EXAMPLE["grpcEndpoints"], down]
+    show_cluster(CLUSTER_EXAMPLE | {"grpcEndpoints": endpoints})
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[-2:] == ["grpc 127.0.0.1:8081 up", "grpc 127.0.0.1:8082 down: refused"]
 
 
 async def test_produce_count_then_consume_count(capsys: pytest.CaptureFixture[str]) -> None:
