@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from dledger.codec import NUMBER_MAX, PROTOCOL_VERSION, TERM_STEP_MAX, Hello, refuse_impossible
 from dledger.core.config import Config
@@ -54,12 +54,21 @@ from dledger.writer import Batch, DiskWriter, Durability
 
 logger = logging.getLogger(__name__)
 
+LATE_MS: Final = 20
+"""Where a turn comes so much after the deadline, a callback held the event loop."""
+POLL_S: Final = 0.001
+"""Not 0: the loop then reads its sockets before the timer fires."""
+
 
 class DeadlineTimer:
     """The one timer of a node: calls `wake` when the node's deadline has come.
 
     The deadline moves later with every message. The timer is moved only to wake earlier: woken too early, it
     sets itself again. So a busy node does not cancel and create an asyncio timer in each turn.
+
+    After a callback that held the loop, uvloop runs what is due before it reads the sockets. The leader's
+    heartbeats, or a majority's answers to them, may wait there, and a node that acted on its deadline first
+    would depose a leader that lives. So where the deadline passed long ago, the loop reads once more.
     """
 
     def __init__(
@@ -69,17 +78,30 @@ class DeadlineTimer:
         self._deadline_ms = deadline_ms
         self._wake = wake
         self._timer: asyncio.TimerHandle | None = None
+        self._is_reading = False
+        self._has_read = True
         self.due_ms = LONG_AGO_MS
         """The time at which the timer fires, never later than the deadline; before it nothing is due."""
+
+    def may_act(self, now_ms: int) -> bool:
+        """Whether a turn at or after `due_ms` may act on the deadline; if not, `wake` is called again."""
+        if now_ms - self.due_ms <= LATE_MS or self._has_read:
+            return True
+        if not self._is_reading:
+            self._is_reading = True
+            self.stop()
+            self._timer = asyncio.get_running_loop().call_later(POLL_S, self._fire)
+        return False
 
     def set(self, now_ms: int, at_least_ms: int) -> None:
         """Wakes at the deadline or before. `at_least_ms` is a lower bound for the deadline: a timer that
         fires then or earlier stays as it is, and the deadline itself need not be computed.
         """
         if self._timer is not None:
-            if self.due_ms <= at_least_ms or self.due_ms <= self._deadline_ms():
+            if self._is_reading or self.due_ms <= at_least_ms or self.due_ms <= self._deadline_ms():
                 return
             self._timer.cancel()
+        self._has_read = False
         self.due_ms = self._deadline_ms()
         delay_s = max(0, self.due_ms - now_ms) / 1000
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._fire)
@@ -90,7 +112,9 @@ class DeadlineTimer:
             self._timer.cancel()
 
     def _fire(self) -> None:
-        self._timer, self.due_ms = None, LONG_AGO_MS
+        self._timer = None
+        if self._is_reading:
+            self._is_reading, self._has_read = False, True
         now_ms = self._now_ms()
         if now_ms < (deadline_ms := self._deadline_ms()):
             self.set(now_ms, deadline_ms)
@@ -428,7 +452,8 @@ class DLedgerServer:
         self._turn_handle = None
         now_ms = self._now_ms()
         node, writer = self._node, self._writer
-        is_due = now_ms >= self._deadline_timer.due_ms
+        timer = self._deadline_timer
+        is_due = now_ms >= timer.due_ms and timer.may_act(now_ms)
         try:
             self._is_in_turn = True
             writer.poll()  # first, so that the node answers with what the disk has by now
