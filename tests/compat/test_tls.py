@@ -59,8 +59,8 @@ def encrypted(folder: Path, authorities: Path) -> Iterator[Stage]:
             running.stop()
 
 
-def _secured(authorities: Path, address: tuple[str, int], limit_s: float) -> ssl.SSLSocket:
-    return ClientTls(authorities).credentials().wrap(dial(address, limit_s), address[0])
+def _secured(authorities: Path, address: tuple[str, int], limit_s: float, source: str = "") -> ssl.SSLSocket:
+    return ClientTls(authorities).credentials().wrap(dial(address, limit_s, source), address[0])
 
 
 def command(stage: Stage, *words: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
