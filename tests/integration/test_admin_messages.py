@@ -290,6 +290,8 @@ def test_dead_letter_goes_to_its_group_alone(
     wait_for("a route of the retries", lambda: api.get("/messages", params=retry).is_success, LIMIT_S)
     letter = answered(api.get(f"{path}/messages", params={"limit": 1}))["items"][0]
     confirmed(api, f"{path}/resend", {"ids": [letter["id"]]})
+    # A message is in its queue a moment after its acknowledgement.
+    wait_for("the copy", lambda: answered(api.get("/messages", params=retry))["items"], LIMIT_S)
     (copy,) = answered(api.get("/messages", params=retry))["items"]
     whole = answered(api.get(f"/messages/{copy['id']}"))
     assert whole["properties"]["RETRY_TOPIC"] == topic_of(name)
