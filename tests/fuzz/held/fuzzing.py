@@ -27,7 +27,7 @@ from tests.fuzz.held.content import (
     name_server_thread,
 )
 from tests.fuzz.held.growing import grown
-from tests.fuzz.held.measured import REFERENCE_MS, Peer, ServerThread, reference_ms
+from tests.fuzz.held.measured import Peer, ServerThread, slowness
 from tests.fuzz.held.samples import BROKER_SAMPLES, NAME_SERVER_SAMPLES, SALT, Sample
 
 BOUND_MS: Final = 20.0
@@ -64,7 +64,7 @@ class Meter:
         if held_ms <= BOUND_MS:
             self._note(sample, held_ms)
             return None
-        bound_ms = BOUND_MS * max(1.0, reference_ms() / REFERENCE_MS)
+        bound_ms = BOUND_MS * slowness()
         for _ in range(REPEATS):
             if held_ms <= bound_ms:
                 self._note(sample, held_ms)

@@ -28,9 +28,34 @@ REFERENCE_MS: Final = 10.0
 _REFERENCE_ROUNDS: Final = 45_000
 
 
+COPY_REFERENCE_MS: Final = 24.0
+"""What `copy_ms` takes there."""
+_COPY_BYTES: Final = 16 * 1024 * 1024
+
+
+def slowness() -> float:
+    """How many times slower this machine is now, by Python work or the copy of a large frame; at least 1.
+
+    Other processes on the machine slow the memory down, too, and with it what only copies bytes.
+    """
+    return max(1.0, reference_ms() / REFERENCE_MS, copy_ms() / COPY_REFERENCE_MS)
+
+
 def reference_ms() -> float:
     """CPU time of a fixed piece of Python's work, the least of three."""
     return min(_reference_once() for _ in range(3))
+
+
+def copy_ms() -> float:
+    """CPU time of filling new memory with the largest frame and copying it once, the least of three."""
+    return min(_copy_once() for _ in range(3))
+
+
+def _copy_once() -> float:
+    before = time.thread_time()
+    filled = bytearray(_COPY_BYTES)
+    filled[:] = bytes(filled)
+    return (time.thread_time() - before) * 1000
 
 
 def _reference_once() -> float:

@@ -12,7 +12,7 @@ from typing import Final
 import msgpack
 
 from dledger.codec import HEADER_BYTES_MAX
-from tests.fuzz.held.measured import REFERENCE_MS, ServerThread, reference_ms
+from tests.fuzz.held.measured import ServerThread, slowness
 
 MIB: Final = 1 << 20
 FRAME_BYTES: Final = 16 * MIB
@@ -57,8 +57,7 @@ def held_ms(server: ServerThread, port: int, data: bytes) -> float:
     """The longest turn of the server's loop while it gets this from a new connection: the least of four, as
     it would be on the machine that the bound is stated for.
     """
-    slowness = max(1.0, reference_ms() / REFERENCE_MS)
-    return min(_once(server, port, data) for _ in range(4)) / slowness
+    return min(_once(server, port, data) for _ in range(4)) / slowness()
 
 
 def _once(server: ServerThread, port: int, data: bytes) -> float:

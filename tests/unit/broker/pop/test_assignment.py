@@ -46,7 +46,7 @@ class Bench(ConsumeBench):
     def __init__(self, parts: BrokerParts, log: FakeLog) -> None:
         super().__init__(parts, log, FakeEngine())
         self.name_server = NameServer()
-        parts.add(assignment_feature(replace(parts.core, client=self.name_server)))
+        parts.add(assignment_feature(replace(parts.core, namesrv_client=self.name_server)))
 
     def join(self, *client_ids: str) -> None:
         for number, client_id in enumerate(client_ids):
