@@ -16,12 +16,13 @@ from typing import Any, Final
 
 import orjson
 
+from broker.state.groups import DEFAULT_RETRY_POLICY, EXPONENTIAL, GroupRetryPolicy
+from broker.state.topics import ConfigFormatError
 from grpc_endpoint.brokers import Brokers
 from grpc_endpoint.call import PROOF, Call
 from grpc_endpoint.messaging_pb2 import (
     ClientType,
     Code,
-    CustomizedBackoff,
     ExponentialBackoff,
     FilterType,
     RetryPolicy,
@@ -51,8 +52,6 @@ PRODUCER_BACKOFF: Final = ExponentialBackoff(multiplier=2.0)
 PRODUCER_BACKOFF.initial.FromMilliseconds(10)
 PRODUCER_BACKOFF.max.FromMilliseconds(1_000)
 RETRY_MAX: Final = 16
-RETRY_STEPS_S: Final = (1, 5, 10, 30, *range(60, 601, 60), 1_200, 1_800, 3_600, 7_200)
-"""When a message is tried again in a group that has no policy of its own (CustomizedRetryPolicy)."""
 _CONSUMERS: Final = frozenset(
     {ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER, ClientType.PULL_CONSUMER}
 )
@@ -62,23 +61,39 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a group consumes. `pauses_ms`: before the second, third … try; the last stands for all after it."""
+    """How a group consumes."""
 
     in_order: bool = False
     attempts_max: int = RETRY_MAX + 1
-    pauses_ms: tuple[int, ...] = tuple(seconds * 1_000 for seconds in RETRY_STEPS_S)
+    retries: GroupRetryPolicy = DEFAULT_RETRY_POLICY
 
-    def pause_ms(self, attempts: int) -> int:
-        """`attempts`: how often the message was tried."""
-        return self.pauses_ms[min(max(attempts, 0), len(self.pauses_ms) - 1)]
+    def to_settings(self) -> RetryPolicy:
+        """As clients get it, who then change the invisible time of a message that failed."""
+        retries = self.retries
+        made = RetryPolicy(max_attempts=self.attempts_max)
+        if retries.kind == EXPONENTIAL:
+            made.exponential_backoff.initial.FromMilliseconds(retries.initial_ms)
+            made.exponential_backoff.max.FromMilliseconds(retries.max_ms)
+            made.exponential_backoff.multiplier = retries.multiplier
+            return made
+        for pause_ms in retries.pauses_ms:
+            made.customized_backoff.next.add().FromMilliseconds(pause_ms)
+        return made
 
 
 def policy_of(config: Mapping[str, Any] | None) -> Policy:
-    """Of a SubscriptionGroupConfig; of none, RocketMQ's defaults."""
+    """Of a SubscriptionGroupConfig; of none, or of what a stock broker has and makes no sense, RocketMQ's
+    defaults.
+    """
     if config is None:
         return Policy()
-    retries = config.get("retryMaxTimes", RETRY_MAX)
-    return Policy(config.get("consumeMessageOrderly") is True, int(retries) + 1)
+    try:
+        retries = GroupRetryPolicy.from_json(config.get("groupRetryPolicy"))
+    except ConfigFormatError as error:
+        logger.warning("the retry policy of %s is passed over: %s", config.get("groupName"), error)
+        retries = DEFAULT_RETRY_POLICY
+    attempts_max = int(config.get("retryMaxTimes", RETRY_MAX)) + 1
+    return Policy(config.get("consumeMessageOrderly") is True, attempts_max, retries)
 
 
 class CommandStream:
@@ -164,7 +179,7 @@ class Clients:
 
     async def pause_ms(self, group: str, attempts: int) -> int:
         """Raises StatusError."""
-        return policy_of(await self._brokers.group_config(group)).pause_ms(attempts)
+        return (await self.policy(group)).retries.pause_ms(attempts)
 
     async def put(self, call: Call, settings: Settings, stream: CommandStream) -> Settings:
         """The client's settings, and with the endpoint's part what it is to use. Raises StatusError."""
@@ -211,10 +226,7 @@ class Clients:
         made.subscription.fifo = found.in_order
         made.subscription.receive_batch_size = RECEIVE_BATCH
         made.subscription.long_polling_timeout.FromSeconds(LONG_POLLING_S)
-        made.backoff_policy.CopyFrom(RetryPolicy(max_attempts=found.attempts_max))
-        made.backoff_policy.customized_backoff.CopyFrom(CustomizedBackoff())
-        for pause_ms in found.pauses_ms:
-            made.backoff_policy.customized_backoff.next.add().FromMilliseconds(pause_ms)
+        made.backoff_policy.CopyFrom(found.to_settings())
         return made
 
     def stream_ended(self, client_id: str, stream: CommandStream) -> None:

@@ -11,6 +11,15 @@ from typing import Any
 from broker.state.topics import ATTRIBUTES_MAX, QUEUE_NUMS_MAX, ConfigFormatError, topic_name_error
 
 GROUP_CHARS_MAX = 255
+CUSTOMIZED = "CUSTOMIZED"
+EXPONENTIAL = "EXPONENTIAL"
+PAUSE_MAX_MS = 12 * 3_600_000
+"""The longest invisible time: no message could wait longer for its next try."""
+PAUSES_MAX = 128
+_PAUSES_MS = tuple(s * 1_000 for s in (1, 5, 10, 30, *range(60, 601, 60), 1_200, 1_800, 3_600, 7_200))
+_EXPONENTIAL_MS = 5_000, 7_200_000, 2
+_EXPONENT_MAX = 32
+_MULTIPLIER_MAX = 1_000
 RETRY_TIMES_MAX = 1_000_000
 _GROUP_NAME = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 
@@ -24,6 +33,61 @@ STATIC_GROUPS = (
     "CID_ONSAPI_OWNER",
     "CID_RMQ_SYS_TRANS",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRetryPolicy:
+    """How long gRPC consumers leave a message that failed (GroupRetryPolicy.java, same defaults).
+
+    kind: by which of the two: CUSTOMIZED, `pauses_ms` one after the other, the last again and again; or
+    EXPONENTIAL, `initial_ms` times `multiplier` with each try, at most `max_ms`.
+    """
+
+    kind: str = CUSTOMIZED
+    pauses_ms: tuple[int, ...] = _PAUSES_MS
+    initial_ms: int = _EXPONENTIAL_MS[0]
+    max_ms: int = _EXPONENTIAL_MS[1]
+    multiplier: int = _EXPONENTIAL_MS[2]
+
+    def pause_ms(self, tried: int) -> int:
+        """After a message was handed out again `tried` times (nextDelayDuration). The customized steps begin
+        at the third, as the levels of sent back messages do.
+        """
+        if self.kind == EXPONENTIAL:
+            factor: int = self.multiplier ** min(max(tried, 0), _EXPONENT_MAX)
+            return min(self.max_ms, self.initial_ms * factor)
+        return self.pauses_ms[min(max(tried, 0) + 2, len(self.pauses_ms) - 1)]
+
+    def to_json(self) -> dict[str, Any]:
+        exponential = {"initial": self.initial_ms, "max": self.max_ms, "multiplier": self.multiplier}
+        return {
+            "customizedRetryPolicy": {"next": list(self.pauses_ms)},
+            "exponentialRetryPolicy": exponential,
+            "type": self.kind,
+        }
+
+    @classmethod
+    def from_json(cls, data: object) -> "GroupRetryPolicy":
+        """Read the wire form; what is left out or null has its default. Raises ConfigFormatError."""
+        policy = _table(data, "groupRetryPolicy")
+        kind = policy.get("type") or CUSTOMIZED
+        if kind not in (CUSTOMIZED, EXPONENTIAL):
+            raise ConfigFormatError(f"groupRetryPolicy.type is neither {CUSTOMIZED} nor {EXPONENTIAL}")
+        exponential = _table(policy.get("exponentialRetryPolicy"), "exponentialRetryPolicy")
+        initial_ms, max_ms, multiplier = _EXPONENTIAL_MS
+        pauses = _table(policy.get("customizedRetryPolicy"), "customizedRetryPolicy").get("next", _PAUSES_MS)
+        if not isinstance(pauses, list | tuple) or not 0 < len(pauses) <= PAUSES_MAX:
+            raise ConfigFormatError(f"customizedRetryPolicy.next is not a list of 1 to {PAUSES_MAX} numbers")
+        return cls(
+            kind,
+            tuple(_number({"next": pause}, "next", 0, PAUSE_MAX_MS) for pause in pauses),
+            _number(exponential, "initial", initial_ms, PAUSE_MAX_MS),
+            _number(exponential, "max", max_ms, PAUSE_MAX_MS),
+            _number(exponential, "multiplier", multiplier, _MULTIPLIER_MAX),
+        )
+
+
+DEFAULT_RETRY_POLICY = GroupRetryPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +107,10 @@ class SubscriptionGroupConfig:
     group_sys_flag: int = 0
     consume_timeout_minutes: int = 15
     attributes: Mapping[str, str] = field(default_factory=dict)
+    retry_policy: GroupRetryPolicy = DEFAULT_RETRY_POLICY
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        made = {
             "attributes": dict(self.attributes),
             "brokerId": self.broker_id,
             "consumeBroadcastEnable": self.consume_broadcast_enable,
@@ -60,6 +125,9 @@ class SubscriptionGroupConfig:
             "retryQueueNums": self.retry_queue_nums,
             "whichBrokerWhenConsumeSlowly": self.which_broker_when_consume_slowly,
         }
+        if self.retry_policy != DEFAULT_RETRY_POLICY:
+            made["groupRetryPolicy"] = self.retry_policy.to_json()
+        return made
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "SubscriptionGroupConfig":
@@ -85,6 +153,7 @@ class SubscriptionGroupConfig:
             group_sys_flag=_number(data, "groupSysFlag", 0, 2**31 - 1),
             consume_timeout_minutes=_number(data, "consumeTimeoutMinute", 15, 2**31 - 1),
             attributes={str(key): str(value) for key, value in attributes.items()},
+            retry_policy=GroupRetryPolicy.from_json(data.get("groupRetryPolicy")),
         )
 
 
@@ -102,6 +171,15 @@ def group_name_error(name: str) -> str | None:
 def static_groups() -> dict[str, SubscriptionGroupConfig]:
     """The groups of SubscriptionGroupManager.init: there from the start, never in the log."""
     return {name: SubscriptionGroupConfig(name) for name in STATIC_GROUPS}
+
+
+def _table(data: object, name: str) -> Mapping[str, Any]:
+    """What is not there has no entries."""
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigFormatError(f"{name} is no table")
+    return data
 
 
 def _flag(data: Mapping[str, Any], key: str, default: bool) -> bool:

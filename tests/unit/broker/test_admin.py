@@ -9,6 +9,7 @@ import pytest
 from broker.admin.types import NodeRole, NodeStatusMessage
 from broker.monitoring.statistics import RateMeter
 from broker.state.changes import CommitOffsets, PutTopic
+from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
 from commitlog.dispatch import DispatchBatch, DispatchRequest
 from commitlog.log import PutStatus
@@ -88,6 +89,8 @@ async def test_bad_topics_are_refused(operator: Operator, change: dict[str, str]
         ("+queue.type=BatchCQ", "BatchCQ is not supported"),
         ("+cleanup.policy=COMPACTION", "COMPACTION is not supported"),
         ("+cleanup.policy=NEVER", "value is not in set"),
+        ("+message.type=LITE", "lite topics are not supported"),
+        ("+lite.topic.expiration=60", "lite topics are not supported"),
         ("+reserve.time=-2", "value is not in range(-1, "),
         ("+reserve.time=9223372036854775808", "value is not in range"),
         ("+retention.ms=soon", "value is not in range(0, "),
@@ -177,6 +180,51 @@ async def test_topic_stats_name_every_queue(operator: Operator) -> None:
         b'{"brokerName":"broker-a","queueId":1,"topic":"t"}:'
         b'{"lastUpdateTimestamp":%d,"maxOffset":3,"minOffset":0}},"topicPutTps":0.3}' % operator.log.now_ms
     )
+
+
+RETRIES = {
+    "customizedRetryPolicy": {"next": [1_000, 2_000, 3_000, 60_000]},
+    "exponentialRetryPolicy": {"initial": 3_000, "max": 60_000, "multiplier": 3},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "pauses_ms"),
+    [("CUSTOMIZED", [3_000, 60_000, 60_000, 60_000]), ("EXPONENTIAL", [3_000, 9_000, 27_000, 60_000])],
+)
+async def test_a_group_keeps_its_own_retry_policy(
+    operator: Operator, kind: str, pauses_ms: list[int]
+) -> None:
+    policy = {**RETRIES, "type": kind}
+    body = orjson.dumps({"groupName": "g", "groupRetryPolicy": policy})
+    assert (await operator.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)).code == 0
+    shown = await operator.read(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="g")
+    assert shown["groupRetryPolicy"] == policy
+    kept = operator.parts.state.groups["g"]
+    assert SubscriptionGroupConfig.from_json(shown) == kept
+    assert [kept.retry_policy.pause_ms(tried) for tried in (0, 1, 2, 99)] == pauses_ms
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ([], "groupRetryPolicy is no table"),
+        ({"type": "RANDOM"}, "neither CUSTOMIZED nor EXPONENTIAL"),
+        ({"customizedRetryPolicy": {"next": []}}, "not a list of 1 to 128 numbers"),
+        ({"customizedRetryPolicy": {"next": [1] * 129}}, "not a list of 1 to 128 numbers"),
+        ({"customizedRetryPolicy": {"next": [43_200_001]}}, "next is not a whole number from 0 to 43200000"),
+        ({"exponentialRetryPolicy": {"initial": -1}}, "initial is not a whole number"),
+        ({"exponentialRetryPolicy": {"max": 10**9}}, "max is not a whole number from 0 to 43200000"),
+        ({"exponentialRetryPolicy": {"multiplier": 2.5}}, "multiplier is not a whole number"),
+    ],
+)
+async def test_a_retry_policy_that_makes_no_sense_is_refused(
+    operator: Operator, policy: object, said: str
+) -> None:
+    body = orjson.dumps({"groupName": "g", "groupRetryPolicy": policy})
+    answer = await operator.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+    assert (answer.code, said in str(answer.remark)) == (29, True), answer.remark
+    assert "g" not in operator.parts.state.groups
 
 
 async def test_groups_are_created_shown_and_deleted(operator: Operator) -> None:

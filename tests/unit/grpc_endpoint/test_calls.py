@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
+from google.protobuf.json_format import MessageToDict
 
 from grpc_endpoint.call import Call, call_of
 from grpc_endpoint.endpoint import Endpoint, Method
@@ -453,6 +454,40 @@ async def test_settings_come_back_with_the_servers_part() -> None:
     (beat,) = cluster.requests(RequestCode.HEART_BEAT)
     assert b'"groupName":"billing"' in beat.body
     assert beat.language == "JAVA"
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ({"type": "EXPONENTIAL"}, {"initial": "5s", "max": "7200s", "multiplier": 2.0}),
+        (
+            {
+                "type": "EXPONENTIAL",
+                "exponentialRetryPolicy": {"initial": 100, "max": 2_500, "multiplier": 3},
+            },
+            {"initial": "0.100s", "max": "2.500s", "multiplier": 3.0},
+        ),
+        ({"customizedRetryPolicy": {"next": [1_000, 20_000]}}, {"next": ["1s", "20s"]}),
+        ({"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": "soon"}}, None),
+    ],
+)
+async def test_a_groups_own_retry_policy_is_in_its_consumers_settings(
+    policy: dict[str, Any], expected: dict[str, Any] | None
+) -> None:
+    cluster = FakeClient()
+    cluster.group = {"retryMaxTimes": 3, "groupRetryPolicy": policy}
+    method = served(cluster)["Telemetry"]
+    assert method.stream is not None
+    sent = commands(TelemetryCommand(settings=consumer_settings()))
+    (merged,) = [each async for each in method.stream(call(), sent)]
+    backoff = MessageToDict(merged.settings.backoff_policy)
+    assert backoff.pop("maxAttempts") == 4
+    (kind,) = backoff
+    if expected is None:
+        assert len(backoff["customizedBackoff"]["next"]) == 18, "RocketMQ's default"
+    else:
+        assert backoff == {kind: expected}
+        assert kind.startswith("customized" if "next" in expected else "exponential")
 
 
 @pytest.mark.parametrize("topic", [None, "with blank"])
