@@ -275,6 +275,8 @@ class BrokerConfig(BaseModel):
     """Messages that all groups may have out by POP."""
     enable_retry_topic_v2: bool = Field(default=False, alias="enableRetryTopicV2")
     """Messages that come back lie in `%RETRY%group+topic`, not `%RETRY%group_topic`."""
+    priority_order_asc: Live[bool] = Field(default=True, alias="priorityOrderAsc")
+    """POP hands out topics of type PRIORITY from the last queue, the highest priority; false: the first."""
     default_request_mode: Literal["PULL", "POP"] = Field(default="PULL", alias="defaultMessageRequestMode")
     """How groups consume whose queues the broker assigns, where it is not set."""
     default_pop_share_queue_num: int = Field(default=-1, alias="defaultPopShareQueueNum", ge=-1, le=10**6)

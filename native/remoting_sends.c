@@ -120,7 +120,7 @@ bool find_unique_key(const char *properties, Py_ssize_t size, const char **key, 
     while ((at = memchr(at, 1, (size_t)(end - at))) != NULL) {
         if (ends_with(properties, at, "DELAY", 5) || ends_with(properties, at, "TRAN_MSG", 8) ||
             ends_with(properties, at, "CLUSTER", 7) || ends_with(properties, at, "MSG_REGION", 10) ||
-            ends_with(properties, at, "TRACE_ON", 8))
+            ends_with(properties, at, "TRACE_ON", 8) || ends_with(properties, at, "_SYS_MSG_PRIORITY_", 18))
             return false;
         if (found == NULL && ends_with(properties, at, "UNIQ_KEY", 8)) {
             if (at - 8 != properties && at[-9] != 2) return false;

@@ -33,6 +33,11 @@ READS_IN_VAIN_MAX = 6
 """Reads of one queue for one pop: each skips messages that its filter does not match."""
 ANSWER_BYTES_MAX = 256 * 1024
 INIT_MODE_MIN = 0
+TYPE_ATTRIBUTE = "message.type"
+PRIORITY_TYPE = "PRIORITY"
+FACTOR_ATTRIBUTE = "priority.factor"
+_SPREAD = 37
+"""Coprime to 100, so that the pops by priority are spread over a hundred."""
 
 _MOVED = frozenset({ReadStatus.OFFSET_TOO_SMALL, ReadStatus.OFFSET_OVERFLOW_BADLY})
 _PASSED = frozenset({ReadStatus.NO_MATCHED_MESSAGE, ReadStatus.MESSAGE_WAS_REMOVING})
@@ -102,6 +107,7 @@ class Fetcher:
         ledger: PopLedger,
         commits: OffsetCommits,
     ) -> None:
+        self._config = config
         self._clock = clock
         self._now_ms = now_ms
         self._statistics = statistics
@@ -161,7 +167,28 @@ class Fetcher:
         self._turn += 1
         if header.order:
             return self._own_keys(group, topic, queue_id)
+        if self._is_by_priority(group, topic):
+            return self._keys_by_priority(group, topic, queue_id)
         return self.queue_keys(group, topic, queue_id, self._turn % RETRY_FIRST_EVERY == 0)
+
+    def _is_by_priority(self, group: str, topic: str) -> bool:
+        """Whether this pop of the group takes the messages by their priority: so many of a hundred do."""
+        config = self._topics.topics.get(topic)
+        if config is None or config.attributes.get(TYPE_ATTRIBUTE) != PRIORITY_TYPE:
+            return False
+        settings = self._topics.groups.get(group)
+        factor = "" if settings is None else settings.attributes.get(FACTOR_ATTRIBUTE, "")
+        return self._turn * _SPREAD % 100 < (int(factor) if factor.isdigit() else 100)
+
+    def _keys_by_priority(self, group: str, topic: str, queue_id: int) -> Iterator[GroupQueueKey]:
+        """A message's priority is its queue; messages that come back have none, and are the last."""
+        if queue_id >= 0:
+            yield GroupQueueKey(group, topic, queue_id)
+        else:
+            queues = range(self._topics.topics[topic].read_queue_nums)
+            for each in reversed(queues) if self._config.priority_order_asc else queues:
+                yield GroupQueueKey(group, topic, each)
+        yield from self._retry_keys(group, topic)
 
     def _own_keys(self, group: str, topic: str, queue_id: int) -> Iterator[GroupQueueKey]:
         if queue_id >= 0:

@@ -43,6 +43,7 @@ from broker.state.topics import (
 )
 from broker.timer.admission import NAME_START, TimerRules, asks_for_time
 from broker.timer.scheduling import (
+    ASKING_PROPERTIES,
     PROPERTY_DELAY,
     TIMER_TOPIC,
     effective_level,
@@ -164,13 +165,17 @@ PROPERTY_TRACE_ON = "TRACE_ON"
 """With the region, what a tracing consumer's client reads from each message: without it, the client drops the
 trace.
 """
+PROPERTY_PRIORITY = "_SYS_MSG_PRIORITY_"
+PROPERTY_SHARDING_KEY = "__SHARDINGKEY"
 MULTI_TAGS_FLAG = 0x2
 PLAIN_SYS_FLAGS = 0x703
 """Compressed, multi tags and the compression type: the flags that a client may set on an ordinary message."""
 _INNER_BATCH_FLAGS = 0xC0
+_PRIORITY_DIGITS_MAX = 10
 _SEPARATOR = 2
 _UNIQUE_KEY_START = PROPERTY_UNIQUE_KEY + "\x01"
 _DELAY_START = PROPERTY_DELAY + "\x01"
+_PRIORITY_START = PROPERTY_PRIORITY + "\x01"
 _TRANSACTION_START = PROPERTY_TRANSACTION + "\x01"
 _CLUSTER_START = PROPERTY_CLUSTER + "\x01"
 _REGION_START = PROPERTY_REGION + "\x01"
@@ -347,6 +352,7 @@ class Admission:
             or _CLUSTER_START in properties
             or _REGION_START in properties
             or _TRACE_ON_START in properties
+            or _PRIORITY_START in properties
             or topic.is_retry
         ):
             return self._admit_ruled(header, body, born_host, queue_id, topic.sys_flag)
@@ -456,6 +462,8 @@ class Admission:
         self, message: Message, properties: dict[str, str], half_of: str | None = None
     ) -> Admitted:
         """`half_of`: the producer group whose transaction the message prepares."""
+        if PROPERTY_PRIORITY in properties:
+            self._place_by_priority(message, properties)
         properties |= self._stamp.values
         unique_key = properties.setdefault(PROPERTY_UNIQUE_KEY, "") or self._unique_keys.next()
         properties[PROPERTY_UNIQUE_KEY] = unique_key
@@ -478,6 +486,20 @@ class Admission:
             )
         handle = "" if stored.topic != TIMER_TOPIC else self.timers.handle(message.topic, stored, unique_key)
         return Admitted([stored], queue_id, unique_key, handle)
+
+    def _place_by_priority(self, message: Message, properties: dict[str, str]) -> None:
+        """Its priority names the queue. A message of another type has none (TopicMessageType)."""
+        text = properties[PROPERTY_PRIORITY]
+        if not (text.isascii() and text.isdigit() and len(text) < _PRIORITY_DIGITS_MAX):
+            return
+        names_of_others = (PROPERTY_DELAY, *ASKING_PROPERTIES, PROPERTY_SHARDING_KEY)
+        is_transaction = properties.get(PROPERTY_TRANSACTION, "").lower() == "true"
+        if is_transaction or any(name in properties for name in names_of_others):
+            del properties[PROPERTY_PRIORITY]
+            return
+        topic = self._tables.topics.get(message.topic)
+        queues = topic.write_queue_nums if topic is not None else 1
+        message.queue_id = min(int(text), queues - 1)
 
     def _put_aside(self, message: Message, properties: Mapping[str, str], level: int) -> Message:
         """The message as it waits for its time, if it does. Raises RequestError, MessageIllegalError."""

@@ -168,5 +168,32 @@ async def test_the_type_of_a_topic_binds_no_send(bench: Bench, kind: str) -> Non
 @pytest.mark.parametrize("flags", [0x101, 0x201, 0x301])
 async def test_compression_flags_and_bodies_are_stored_as_they_came(bench: Bench, flags: int) -> None:
     assert (await bench.answer(send_request(body=b"\x04\x22 not unpacked", sys_flag=flags))).code == 0
-    (message,) = [each for each in bench.log.messages if each.topic == "t"]
+    (message,) = [each for each in bench.stored if each.topic == "t"]
     assert (message.sys_flag, message.body) == (flags, b"\x04\x22 not unpacked")
+
+
+@pytest.mark.parametrize(
+    ("properties", "queue_id", "keeps_priority"),
+    [
+        ("_SYS_MSG_PRIORITY_\x012\x02", 2, True),
+        ("_SYS_MSG_PRIORITY_\x010\x02", 0, True),
+        ("_SYS_MSG_PRIORITY_\x01999999999\x02", 3, True),
+        ("_SYS_MSG_PRIORITY_\x01-1\x02", 1, True),
+        ("_SYS_MSG_PRIORITY_\x01" + "9" * 5_000 + "\x02", 1, True),
+        ("_SYS_MSG_PRIORITY_\x012\x02__SHARDINGKEY\x01k\x02", 1, False),
+    ],
+)
+async def test_a_priority_names_the_queue(
+    bench: Bench, properties: str, queue_id: int, keeps_priority: bool
+) -> None:
+    await bench.answer(send_request(queue_id=1, properties=f"UNIQ_KEY\x01{KEY}\x02{properties}"))
+    (message,) = bench.stored
+    assert message.queue_id == queue_id
+    assert (b"_SYS_MSG_PRIORITY_\x01" in message.properties) == keeps_priority
+
+
+async def test_a_delayed_message_has_no_priority(bench: Bench) -> None:
+    await bench.answer(send_request(queue_id=1, properties="_SYS_MSG_PRIORITY_\x012\x02DELAY\x011\x02"))
+    (message,) = bench.stored
+    assert b"REAL_QID\x011\x02" in message.properties
+    assert b"PRIORITY" not in message.properties

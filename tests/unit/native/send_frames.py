@@ -70,6 +70,7 @@ _pieces = st.sampled_from(
             "MSG_REGION\x01r\x02",
             "TRACE_ON\x01false\x02",
             "TIMER_DELAY_SEC\x015\x02",
+            "_SYS_MSG_PRIORITY_\x012\x02",
             "XUNIQ_KEY\x01",
             "UNIQ_KEY\x01\x02",
             "WAIT\x01true\x02",
