@@ -15,6 +15,7 @@ from remoting.errors import RequestError
 
 ATTRIBUTES_CHARS_MAX: Final = 16 * 1024
 MESSAGE_TYPES: Final = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY")
+NO_LITE: Final = "lite topics are not supported"
 _INT64_MAX: Final = 2**63 - 1
 _DIGITS_MAX: Final = 20
 
@@ -45,6 +46,10 @@ def _number(least: int, most: int) -> Callable[[str], str | None]:
     return problem
 
 
+def _no_lite_topics(value: str) -> str:
+    return NO_LITE
+
+
 TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     "queue.type": Attribute(
         _one_of("SimpleCQ", BatchCQ="queue.type BatchCQ is not supported: queues hold single messages"),
@@ -54,11 +59,26 @@ TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
         _one_of("DELETE", COMPACTION="cleanup.policy COMPACTION is not supported: no topic is compacted"),
         is_changeable=False,
     ),
-    "message.type": Attribute(_one_of(*MESSAGE_TYPES)),
+    "message.type": Attribute(_one_of(*MESSAGE_TYPES, LITE=NO_LITE)),
+    "lite.topic.expiration": Attribute(_no_lite_topics),
     "reserve.time": Attribute(_number(-1, _INT64_MAX)),
     RETENTION_ATTRIBUTE: Attribute(_number(0, 10**15 - 1)),
 }
-GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {"priority.factor": Attribute(_number(0, 100))}
+GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
+    "priority.factor": Attribute(_number(0, 100)),
+    **dict.fromkeys(
+        (
+            "lite.bind.topic",
+            "lite.sub.model",
+            "lite.sub.reset.offset.exclusive",
+            "lite.sub.reset.offset.unsubscribe",
+            "lite.sub.client.quota",
+            "lite.sub.client.max.event.cnt",
+            "lite.sub.wildcard",
+        ),
+        Attribute(_no_lite_topics),
+    ),
+}
 
 
 def parse_changes(text: str) -> dict[str, str]:

@@ -35,6 +35,7 @@ NO_ACL = (
 )
 NO_COLD_DATA = "LedgerMQ does not slow down readers of cold data, so there is no group to set a limit for"
 NO_ROCKSDB = "LedgerMQ keeps nothing in RocksDB: topics and groups are in the log, queues in plain files"
+NO_LITE = "lite topics (RocketMQ 5.5) are not supported: use a topic with tags or SQL92 filters"
 NO_CONTAINER = "a LedgerMQ process is one broker: start another with `ledgermq node` or `python -m broker`"
 
 REASONS: Final[Mapping[Code, str]] = {
@@ -68,6 +69,21 @@ REASONS: Final[Mapping[Code, str]] = {
         "RocksDB), so there is none to switch to"
     ),
     Code.POP_ROLLBACK: "there is no RocksDB store of POP records that could be moved to files",
+    **dict.fromkeys(
+        (
+            Code.POP_LITE_MESSAGE,
+            Code.LITE_SUBSCRIPTION_CTL,
+            Code.ACK_LITE_MESSAGE,
+            Code.NOTIFY_UNSUBSCRIBE_LITE,
+            Code.GET_BROKER_LITE_INFO,
+            Code.GET_PARENT_TOPIC_INFO,
+            Code.GET_LITE_TOPIC_INFO,
+            Code.GET_LITE_CLIENT_INFO,
+            Code.GET_LITE_GROUP_INFO,
+            Code.TRIGGER_LITE_DISPATCH,
+        ),
+        NO_LITE,
+    ),
 }
 
 

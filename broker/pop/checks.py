@@ -11,7 +11,7 @@ from broker.state.state import ReplicatedState
 from broker.state.topics import PERM_READ, RETRY_PREFIX, topic_name_error
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
-from remoting.headers.pop import PopMessageRequestHeader
+from remoting.headers.pop import NotificationRequestHeader, PopMessageRequestHeader
 
 MESSAGES_MAX = 32
 INVISIBLE_MAX_MS = 12 * 3_600_000
@@ -73,7 +73,7 @@ class PopChecks:
             remark = f"messages of {header.topic} cannot come back to {header.consumer_group}: {error}"
             raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
 
-    def filter_of(self, header: PopMessageRequestHeader) -> MessageFilter:
+    def filter_of(self, header: PopMessageRequestHeader | NotificationRequestHeader) -> MessageFilter:
         """Raises RequestError."""
         try:
             if not header.exp or is_tag_type(header.exp_type):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection
-from broker.consume.filters import MATCH_ALL
+from broker.consume.filters import MATCH_ALL, MessageFilter
 from broker.consume.queue_reader import QueueReader, ReadMetrics, ReadStatus, transfer_limits
 from broker.leadership import Readiness
 from broker.pop.checks import MESSAGES_MAX, PopChecks
@@ -18,6 +18,7 @@ from broker.pop.ops import GroupQueueKey
 from broker.pop.service import BEING_REPAIRED, POLL_TIME_MAX_MS, PopService
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState, StateChangeError
+from broker.state.topics import RETRY_PREFIX
 from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
@@ -31,12 +32,16 @@ from remoting.headers.pop import (
 )
 from remoting.router import Handlers, Router
 
+FILTERED_MAX = 64
+"""A notification looks at tags only while fewer messages wait (maxMessageFilterNumForNotification)."""
+
 
 @dataclass(slots=True)
 class _Notice:
     request: RemotingCommand
     connection: ClientConnection
     header: NotificationRequestHeader
+    filter: MessageFilter
 
 
 class PopPeeks:
@@ -117,8 +122,8 @@ class PopPeeks:
         """200054: whether a pop would get a message, at the latest after `pollTime`."""
         header = NotificationRequestHeader.parse(request.ext_fields)
         await self._check(header.consumer_group, header.topic, header.queue_id)
-        notice = _Notice(request, connection, header)
-        if self._has_message(header):
+        notice = _Notice(request, connection, header, self._checks.filter_of(header))
+        if self._has_message(notice):
             return _notification(request, has_message=True)
         if header.poll_time_ms <= 0:
             return _notification(request)
@@ -174,7 +179,8 @@ class PopPeeks:
             raise RequestError(ResponseCode.SYSTEM_BUSY, BEING_REPAIRED) from None
         return (result.count, result.body) if result.status is ReadStatus.FOUND else (0, b"")
 
-    def _has_message(self, header: NotificationRequestHeader) -> bool:
+    def _has_message(self, notice: _Notice) -> bool:
+        header = notice.header
         now_ms = self._now_ms()
         keys = self._service.fetcher.queue_keys(header.consumer_group, header.topic, header.queue_id, False)
         for key in keys:
@@ -184,15 +190,27 @@ class PopPeeks:
                 if order.is_same_attempt(header.attempt_id) or order.free_at_ms(now_ms) <= now_ms:
                     return True
                 continue
-            start, end = self._unread(key)
-            if start < end:
+            if self._is_wanted(key, notice.filter):
                 return True
         return False
+
+    def _is_wanted(self, key: GroupQueueKey, wanted: MessageFilter) -> bool:
+        """Whether a pop of the queue would get something, as far as that is seen by tags."""
+        start, end = self._unread(key)
+        codes = None if key.topic.startswith(RETRY_PREFIX) else wanted.codes
+        if start >= end or codes is None or end - start >= FILTERED_MAX:
+            return start < end
+        queue = self._log.queues.get(key.topic, key.queue_id)
+        assert queue is not None, f"{key} has messages from {start} to {end} and no queue"
+        try:
+            return any(code in codes for _, size, code in queue.units(start, FILTERED_MAX) if size)
+        except DamagedRecordError:
+            return True  # the pop that follows is answered with the damage
 
     def _serve(self, notice: _Notice) -> bool:
         if not notice.connection.is_open:
             return True
-        if not self._has_message(notice.header):
+        if not self._has_message(notice):
             return False
         self._answer(notice, has_message=True)
         return True

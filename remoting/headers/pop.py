@@ -59,7 +59,7 @@ class PeekMessageRequestHeader(RequestHeader):
 
 @request_header
 class NotificationRequestHeader(RequestHeader):
-    """Code 200054."""
+    """Code 200054. RocketMQ 5.5 also sends what the pop will want."""
 
     consumer_group: str
     topic: str
@@ -67,6 +67,8 @@ class NotificationRequestHeader(RequestHeader):
     poll_time_ms: Long = wire_name("pollTime", default=0)
     order: bool = False
     attempt_id: str | None = None
+    exp_type: str | None = None
+    exp: str | None = None
 
 
 @request_header

@@ -154,7 +154,7 @@ def _python_options(namesrv: str, topic: str, folder: Path) -> tuple[list[str], 
 
 
 def _newest_java(folder: Path) -> Driver:
-    return java_driver("5.4.0", folder)
+    return java_driver("5.5.0", folder)
 
 
 DRIVERS: dict[str, Callable[[Path], Driver]] = {"java": _newest_java, "python": python_driver}

@@ -13,7 +13,7 @@ from typing import IO
 
 from tests.integration.client_runs import CACHE, QUICK_JVM, ROOT, need
 
-VERSION = "5.4.0"
+VERSION = "5.5.0"
 JARS = CACHE / f"java/tools-{VERSION}"
 CLASSES = CACHE / f"java/tools-{VERSION}-classes"
 SOURCE = ROOT / "tests/integration/java/tools/RunCommands.java"

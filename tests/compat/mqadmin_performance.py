@@ -123,7 +123,10 @@ class Performance:
 
     def _groups(self) -> None:
         leader, copy = self.leader, self.copy
-        self.run("updateSubGroup", "-b", leader, "-g", copy, "-r", "7")
+        retries = (
+            '{"type":"EXPONENTIAL","exponentialRetryPolicy":{"initial":3000,"max":60000,"multiplier":3}}'
+        )
+        self.run("updateSubGroup", "-b", leader, "-g", copy, "-r", "7", "-p", retries)
         self.run(
             "updateSubGroupList", "-b", leader, "-f", self._file("groups.json", [{"groupName": f"{copy}-1"}])
         )

@@ -12,7 +12,7 @@ import pytest
 from tests.integration.client_runs import Driver, Report, finish, go_driver, java_driver, read_report
 from tests.integration.waiting import wait_for
 
-JAVA = ("5.4.0", "4.9.8")
+JAVA = ("5.5.0", "4.9.8")
 GO = "go"
 LIMIT_S = 60.0
 END_LIMIT_S = 20.0

@@ -23,7 +23,7 @@ from tests.integration.waiting import wait_for
 from tests.integration.wire import call
 from tests.spark.stock_broker import PORTS_FOR_ONE, StockBroker
 
-VERSIONS = {"4.9.7": "4.9.8", "5.4.0": "5.4.0"}
+VERSIONS = {"4.9.7": "4.9.8", "5.5.0": "5.5.0"}
 """Of the broker, and of the client beside it."""
 PORTS_FROM = 12_000
 LIMIT_S = 60.0

@@ -153,7 +153,7 @@ USERS = {
 @pytest.fixture
 def users_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx.Client]:
     """The service over a broker of RocketMQ 5 that keeps users."""
-    broker = StockBroker(tmp_path, "5.4.0", PORTS_FROM + (len(VERSIONS) + 1) * PORTS_FOR_ONE)
+    broker = StockBroker(tmp_path, "5.5.0", PORTS_FROM + (len(VERSIONS) + 1) * PORTS_FOR_ONE)
     as_account(monkeypatch, ADMIN_KEY, ADMIN_SECRET)
     try:
         broker.start(**USERS)

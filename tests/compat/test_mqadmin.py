@@ -1,4 +1,4 @@
-"""RocketMQ's mqadmin 5.4.0 against a three-node cluster: every sub-command that has something to act on here
+"""RocketMQ's mqadmin 5.5.0 against a three-node cluster: every sub-command that has something to act on here
 runs without an error and prints what it should; the others stand in docs/compatibility.md with the reason.
 
 The commands run once, in one order, in one process (`Performance`); the tests look at what each has printed.
@@ -147,6 +147,8 @@ def test_groups_are_made_shown_and_deleted(performed: Performance) -> None:
     shown = performed.all_of("getConsumerConfig")
     assert re.search(r"retryMaxTimes\s*=\s*7\b", shown)
     assert re.search(r"retryQueueNums\s*=\s*1\b", shown)
+    assert "type=EXPONENTIAL" in shown
+    assert "initial=3000, max=60000, multiplier=3" in shown
     assert f"[{performed.copy}]" in performed.all_of("deleteSubGroup")
 
 

@@ -45,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         write_private(file, accounts_text((*NODE, False), (*OPERATOR, True)))
         place.start_namesrv("--accounts", str(file), "--broker-identity", f"stock=account:{NODE[0]}")
         ports_from = PORTS_FROM + (len(VERSIONS) + 1) * PORTS_FOR_ONE
-        broker = StockBroker(place.folder, "5.4.0", ports_from, namesrv=place.namesrv)
+        broker = StockBroker(place.folder, "5.5.0", ports_from, namesrv=place.namesrv)
         stack.callback(broker.kill)
         account = json.dumps(dict(zip(("accessKey", "secretKey"), NODE, strict=True)))
         broker.start(innerClientAuthenticationCredentials=account, authenticationMetadataProvider=PROVIDER)

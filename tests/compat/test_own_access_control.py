@@ -280,7 +280,7 @@ accounts:
 - accessKey: alice-4
   secretKey: alice-secret
   topicPerms: [Old=PUB|SUB]
-  groupPerms: [old-540=SUB, old-498=SUB]
+  groupPerms: [old-550=SUB, old-498=SUB]
 """
 
 

@@ -62,7 +62,7 @@ class Popper:
 
 @pytest.fixture
 def java(tmp_path: Path) -> Driver:
-    return java_driver("5.4.0", tmp_path)
+    return java_driver("5.5.0", tmp_path)
 
 
 @contextmanager

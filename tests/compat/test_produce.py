@@ -21,7 +21,7 @@ from tests.integration.streams import read_topic
 pytestmark = pytest.mark.integration
 QUEUES = 4
 BODY_MAX = 4 * 1024 * 1024
-COMPRESSIONS = {"5.4.0": "ZLIB,LZ4,ZSTD", "4.9.8": "ZLIB"}
+COMPRESSIONS = {"5.5.0": "ZLIB,LZ4,ZSTD", "4.9.8": "ZLIB"}
 NOT_FOUND_TOPIC = 10005
 """The client's own code when no queue of the route takes messages."""
 

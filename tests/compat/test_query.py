@@ -19,7 +19,7 @@ from tests.integration.waiting import wait_for
 from tests.integration.wire import Wire
 
 pytestmark = pytest.mark.integration
-VERSIONS = ("5.4.0", "4.9.8")
+VERSIONS = ("5.5.0", "4.9.8")
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 SENT = 40
 FOREVER = 2**62

@@ -14,9 +14,9 @@ pytestmark = pytest.mark.integration
 COUNT = 20
 ENDLESS: dict[str, int] = {"count": 100_000, "pause_ms": 50, "poll_ms": 500, "timeout_ms": 3_000}
 PAIRS = (
-    ("5.4.0", GO),
+    ("5.5.0", GO),
     pytest.param(GO, "4.9.8", marks=pytest.mark.long),
-    pytest.param("4.9.8", "5.4.0", marks=pytest.mark.long),
+    pytest.param("4.9.8", "5.5.0", marks=pytest.mark.long),
 )
 
 

@@ -31,7 +31,7 @@ class TimerRun:
     def __init__(self, stage: Stage, folder: Path) -> None:
         self.stage = stage
         self.topic = stage.topic("timers", 4)
-        self.driver = java_driver("5.4.0", folder)
+        self.driver = java_driver("5.5.0", folder)
         self.out = folder / f"{self.topic}.jsonl"
         self.stop = folder / f"{self.topic}.stop"
 

@@ -190,7 +190,7 @@ def test_message_is_resent_to_a_consumer_and_to_its_topic(
 def test_what_a_java_client_traces_is_read(
     api: httpx.Client, cluster: Cluster, tmp_path: Path, name: str
 ) -> None:
-    driver = java_driver("5.4.0", tmp_path)
+    driver = java_driver("5.5.0", tmp_path)
     send(cluster, TRACE_TOPIC, b"no trace", {})  # makes it; the client's last trace would not wait for that
     wait_for("a route", lambda: api.get(f"/topics/{TRACE_TOPIC}/route").is_success, LIMIT_S)
     topic, script, out = f"traced-{name}", tmp_path / "steps.txt", tmp_path / "out.jsonl"
@@ -202,7 +202,7 @@ def test_what_a_java_client_traces_is_read(
     assert (span["kind"], span["group"], span["topic"]) == ("send", f"makers-{name}", topic)
     assert (span["isSuccess"], span["offsetId"]) == (True, sent["offset_id"])
     assert span["messageType"] == "normal"
-    with Client("5.4.0", cluster.namesrv, tmp_path).start(
+    with Client("5.5.0", cluster.namesrv, tmp_path).start(
         "consumers", topic, f"takers-{name}", trace=True
     ) as consumers:
         consumers.wait_lines("it is consumed", body="traced")

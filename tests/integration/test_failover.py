@@ -150,7 +150,7 @@ def test_java_clients_go_on_with_the_new_leader(breakable: Cluster, name: str, t
     after any failover, but each where the producer was told it is.
     """
     sends, consumed, stop = tmp_path / "stream.jsonl", tmp_path / "consumed.jsonl", tmp_path / "stop"
-    driver = java_driver("5.4.0", tmp_path)
+    driver = java_driver("5.5.0", tmp_path)
     options = [f"namesrv={breakable.namesrv}", f"topic=JavaFailover{name}", f"group=JavaFailover{name}"]
     options.append("poll_ms=1000")
     producer = driver.start(["stream", *options, f"out={sends}", f"stop={stop}"], sends)

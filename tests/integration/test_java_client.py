@@ -18,7 +18,7 @@ from tests.integration.messages import samples
 from tests.integration.streams import read_topic
 
 pytestmark = pytest.mark.integration
-VERSIONS = ("5.4.0", "4.9.8")
+VERSIONS = ("5.5.0", "4.9.8")
 COUNTS = {"sync": 595, "async": 400, "oneway": 300, "batch": 300, "ordered": 400, "large": 5}
 SENT = samples(**COUNTS)
 

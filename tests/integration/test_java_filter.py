@@ -1,4 +1,4 @@
-"""RocketMQ's own filter (rocketmq-filter 5.4.0) beside ours: the table of answers, and random expressions."""
+"""RocketMQ's own filter (rocketmq-filter 5.5.0) beside ours: the table of answers, and random expressions."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.support.sql92_answers import answer_of, table
 from tests.support.sql92_expressions import Expressions
 
 pytestmark = pytest.mark.integration
-JARS = CACHE / "java/filter-5.4.0"
-CLASSES = CACHE / "java/filter-5.4.0-classes"
+JARS = CACHE / "java/filter-5.5.0"
+CLASSES = CACHE / "java/filter-5.5.0-classes"
 SOURCE = ROOT / "tests/integration/java/filter/Evaluate.java"
 SEEDS = range(5)
 EXPRESSIONS_PER_SEED = 2_000

@@ -17,7 +17,7 @@ from tests.integration.messages import WORD, Sample, samples
 from tests.integration.waiting import wait_for
 
 pytestmark = pytest.mark.integration
-VERSIONS = ("5.4.0", "4.9.8")
+VERSIONS = ("5.5.0", "4.9.8")
 COUNTS = {"sync": 120, "async": 100, "batch": 100, "large": 5}
 SENT = samples(**COUNTS)
 EXPRESSIONS: tuple[tuple[str, Callable[[Sample], bool]], ...] = (
@@ -113,7 +113,7 @@ def test_the_new_leader_filters_where_the_old_one_stopped(
 ) -> None:
     """All the expression is true for is consumed, perhaps twice, as after any failover, and nothing else."""
     sends, consumed, stop = tmp_path / "stream.jsonl", tmp_path / "consumed.jsonl", tmp_path / "stop"
-    driver = java_driver("5.4.0", tmp_path)
+    driver = java_driver("5.5.0", tmp_path)
     options = [
         f"namesrv={filtering.namesrv}",
         f"topic=Sql92Kill{name}",

@@ -31,7 +31,7 @@ from tests.integration.streams import read_topic
 from tests.integration.waiting import wait_for
 
 pytestmark = pytest.mark.integration
-VERSIONS = ("5.4.0", "4.9.8")
+VERSIONS = ("5.5.0", "4.9.8")
 GO = "go"
 PYTHON = "python"
 SETTINGS = {"transactionTimeOut": "1000", "transactionCheckInterval": "500"}

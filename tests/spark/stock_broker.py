@@ -20,7 +20,7 @@ from tests.integration.client_runs import CACHE, QUICK_JVM, ROOT, need
 from tests.integration.waiting import wait_for
 from tests.support.children import ending_with_parent
 
-VERSIONS = ("5.4.0", "4.9.7")
+VERSIONS = ("5.5.0", "4.9.7")
 POM = ROOT / "bench/java/pom.xml"
 FETCH_LIMIT_S = 300.0
 READY_LIMIT_S = 60.0

@@ -8,9 +8,10 @@ import orjson
 import pytest
 
 from broker.pop.ops import POP_TOPIC
-from broker.state.changes import DeleteTopic, PutGroup
+from broker.pop.peek import FILTERED_MAX
+from broker.state.changes import DeleteTopic, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
-from broker.state.topics import may_send_to
+from broker.state.topics import TopicConfig, may_send_to
 from commitlog.log import PutStatus
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -354,6 +355,78 @@ async def test_a_notification_comes_with_a_message(bench: PopBench) -> None:
     (answer,) = bench.connection.take_answers()
     assert answer.ext_fields == {"hasMsg": "true", "pollingFull": "false"}
     assert len(await bench.pop()) == 1
+
+
+async def test_a_notification_looks_at_the_tags_it_names(bench: PopBench) -> None:
+    def request(poll_ms: int = 0, exp: str = "red || blue", kind: str = "TAG") -> RemotingCommand:
+        return bench.request(
+            RequestCode.NOTIFICATION,
+            consumerGroup="g",
+            topic="t",
+            queueId=-1,
+            pollTime=poll_ms,
+            expType=kind,
+            exp=exp,
+        )
+
+    bench.start(request(15_000))
+    await bench.put(b"g", tag="green")
+    assert bench.connection.take_answers() == []
+    assert (await bench.ask(request())).ext_fields["hasMsg"] == "false"
+    assert (await bench.ask(request(exp="a = 1", kind="SQL92"))).ext_fields["hasMsg"] == "true"
+    await bench.put(b"r", tag="red")
+    (answer,) = bench.connection.take_answers()
+    assert answer.ext_fields["hasMsg"] == "true"
+    assert (await bench.ask(request(exp="green"))).ext_fields["hasMsg"] == "true"
+    refused = await bench.ask(request(exp="a = ", kind="SQL92"))
+    assert refused.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
+async def test_a_notification_looks_at_no_tags_of_many_messages(bench: PopBench) -> None:
+    await bench.put(*[b"g"] * FILTERED_MAX, tag="green")
+    answer = await bench.ask(
+        bench.request(
+            RequestCode.NOTIFICATION, consumerGroup="g", topic="t", queueId=0, expType="TAG", exp="red"
+        )
+    )
+    assert answer.ext_fields["hasMsg"] == "true"
+
+
+async def put_by_priority(bench: PopBench, **attributes: str) -> None:
+    """A topic of type PRIORITY, with a message of each of its queues."""
+    kind = {"message.type": "PRIORITY"}
+    group = SubscriptionGroupConfig("g", attributes=attributes)
+    await bench.parts.state.propose(PutTopic(TopicConfig("t", 4, 4, attributes=kind)), PutGroup(group))
+    for queue_id in range(4):
+        await bench.put(b"%d" % queue_id, queue_id=queue_id)
+
+
+async def test_a_topic_of_priorities_is_popped_by_them(bench: PopBench) -> None:
+    await put_by_priority(bench)
+    highest, second = await bench.pop(maxMsgNums=2)
+    assert (highest.body, second.body) == (b"3", b"2")
+    await bench.put(b"3", queue_id=3)
+    bench.at(INVISIBLE_MS)
+    await bench.revive()
+    rest = await bench.pop()
+    assert [message.body for message in rest] == [b"3", b"1", b"0", b"3", b"2"], "retries are the last"
+
+
+async def test_a_groups_factor_says_how_many_pops_look_at_priorities(bench: PopBench) -> None:
+    await put_by_priority(bench, **{"priority.factor": "25"})
+    firsts = []
+    for _ in range(100):
+        (message,) = await bench.pop(maxMsgNums=1)
+        firsts.append(message.body)
+        await bench.put(message.body, queue_id=int(message.body))
+    assert 25 + 15 <= firsts.count(b"3") <= 25 + 23, "a quarter, and of the others one in four"
+
+
+async def test_the_first_queue_may_be_the_highest_priority(tmp_path: Path) -> None:
+    bench = await make_pop_bench(tmp_path, priorityOrderAsc=False)
+    await put_by_priority(bench)
+    assert [message.body for message in await bench.pop()] == [b"0", b"1", b"2", b"3"]
+    await bench.stop()
 
 
 async def test_followers_refuse_and_say_who_leads(bench: PopBench) -> None:
