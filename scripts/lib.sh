@@ -1,6 +1,9 @@
 # Shared by the scripts of this folder: finds a Python and makes the environment .venv in the checkout.
 # To be sourced, with ROOT set to the checkout. Progress goes to stderr; stdout stays the command's own.
 
+# Some images set it, and then each of the thousand Pythons of a run compiles everything that it imports.
+unset PYTHONDONTWRITEBYTECODE
+
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "error: $*"; exit 1; }
 
