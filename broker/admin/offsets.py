@@ -87,7 +87,7 @@ class OffsetAdmin:
         if header.group not in self._state.groups:
             remark = f"Group {header.group[:255]} does not exist"
             raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        offsets = await self._router.in_slices(self._targets(header, topic), connection)
+        offsets = await self._router.in_slices(self._targets(header, topic), connection.remote_host)
         await self._store(request, header.group, topic.name, offsets)
         if not self._groups.may_run(header.group):
             # No consumer runs any more: the next one starts there, and its commits are accepted.
@@ -96,7 +96,7 @@ class OffsetAdmin:
         rows = (
             (message_queue(topic.name, broker_name, number), offset) for number, offset in offsets.items()
         )
-        table = await self._router.in_slices(object_key_map_in_steps(rows), connection)
+        table = await self._router.in_slices(object_key_map_in_steps(rows), connection.remote_host)
         return json_answer(request, {"offsetTable": table})
 
     async def _store(
@@ -168,7 +168,7 @@ class OffsetAdmin:
         error = group_name_error(header.dest_group)
         if error is not None:
             raise invalid(error)
-        changes = await self._router.in_slices(self._cloned(header), connection)
+        changes = await self._router.in_slices(self._cloned(header), connection.remote_host)
         if not changes:
             return success_response(request)
         try:
@@ -178,7 +178,7 @@ class OffsetAdmin:
         if group is None:
             remark = f"Group {header.dest_group} does not exist, and groups are not created by themselves"
             raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        changes = await self._router.in_slices(self._cloned(header), connection)
+        changes = await self._router.in_slices(self._cloned(header), connection.remote_host)
         return await committed_answer(request, self._state.propose(*changes))
 
     def _cloned(self, header: CloneGroupOffsetRequestHeader) -> Steps[list[CommitOffsets]]:

@@ -193,7 +193,7 @@ class Assignment:
         assignments = None
         if found is not None:
             rows = (_to_json(queue, mode.mode) for queue in dict.fromkeys(found))
-            assignments = await self._router.in_slices(list_in_steps(rows), connection)
+            assignments = await self._router.in_slices(list_in_steps(rows), connection.remote_host)
         return _json_answer(request, {"messageQueueAssignments": assignments})
 
     async def set_mode(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:

@@ -4,7 +4,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Final
 
 import orjson
@@ -35,7 +36,8 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
 from remoting.headers.consume import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
-from remoting.router import HandlerResult, Handlers
+from remoting.router import HandlerResult, Handlers, Router
+from remoting.slices import Steps
 
 EXPIRY_INTERVAL_S = 10.0
 """How often clients without heartbeats are dropped."""
@@ -60,8 +62,10 @@ class ClientProcessor:
         now_ms: Callable[[], int],
         spawn: Spawn,
         sql_filters: SqlFilters,
+        router: Router,
     ) -> None:
         self._config = config
+        self._router = router
         self._log = log
         self._spawn = spawn
         self._sql_filters = sql_filters
@@ -70,6 +74,9 @@ class ClientProcessor:
         self._now_ms = now_ms
         """A wall clock that is set ahead would make all clients silent ones."""
         self._timer: asyncio.TimerHandle | None = None
+        self._to_notify: OrderedDict[str, None] = OrderedDict()
+        """Groups that have changed, and whose consumers get their notices in the next turns."""
+        self._is_notifying = False
         log.on_writable_change(self.on_writable_change)
 
     def handlers(self) -> Handlers:
@@ -84,10 +91,22 @@ class ClientProcessor:
         """34: register the client; on the leader the answer waits for what its groups still lack."""
         heartbeat = _parse(request.body)
         client = Client(heartbeat.client_id, connection, request.language, request.version)
-        try:
-            changed = self._clients.beat(client, heartbeat, self._now_ms())
-        except RegistryFullError as error:
-            raise RequestError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+        steps = self._clients.beat(client, heartbeat, self._now_ms())
+        registered = self._router.in_slices(steps, connection.remote_host)
+        if registered.done():
+            return self._registered(request, heartbeat, _changed(registered))
+        return self._register_later(request, heartbeat, registered)
+
+    async def _register_later(
+        self, request: RemotingCommand, heartbeat: Heartbeat, registered: asyncio.Future[set[str]]
+    ) -> RemotingCommand:
+        await asyncio.wait([registered])
+        answer = self._registered(request, heartbeat, _changed(registered))
+        return answer if isinstance(answer, RemotingCommand) else await answer
+
+    def _registered(
+        self, request: RemotingCommand, heartbeat: Heartbeat, changed: set[str]
+    ) -> RemotingCommand | Coroutine[None, None, RemotingCommand]:
         self._notify(changed)
         incomplete = self._incomplete(beat.group for beat in heartbeat.consumers)
         if not incomplete or not self._log.is_writable():
@@ -139,21 +158,35 @@ class ClientProcessor:
 
     def connection_closed(self, connection: ClientConnection) -> None:
         """Remove the clients of a closed connection at once: the Go client never unregisters."""
-        self._notify(self._clients.connection_closed(connection.connection_id))
+        self._router.in_slices(self._leave(connection), connection.remote_host)
+
+    def _leave(self, connection: ClientConnection) -> Steps[None]:
+        self._notify((yield from self._clients.connection_closed(connection.connection_id)))
 
     def on_writable_change(self, is_writable: bool) -> None:
         """What heartbeats asked of this node as a follower is made up for when it leads."""
-        incomplete = self._incomplete(self._clients.consumer_groups) if is_writable else []
+        if is_writable:
+            self._router.in_slices(self._make_up(), "")
+
+    def _make_up(self) -> Steps[None]:
+        incomplete: list[str] = []
+        for name in list(self._clients.consumer_groups):
+            incomplete += self._incomplete([name])
+            yield
         if incomplete:
             self._spawn(self._complete(incomplete))
 
     def expire(self) -> None:
         """Drop silent clients and close the connections without heartbeats."""
-        changed, silent = self._clients.expire(self._now_ms())
+        self._router.in_slices(self._expire(), "")
+        self._arm()
+
+    def _expire(self) -> Steps[None]:
+        changed, silent = yield from self._clients.expire(self._now_ms())
+        self._notify(changed)
         for connection in silent:
             connection.close()
-        self._notify(changed)
-        self._arm()
+            yield
 
     async def start(self) -> None:
         self._arm()
@@ -167,16 +200,34 @@ class ClientProcessor:
 
     def _notify(self, groups: Iterable[str]) -> None:
         """40: each consumer of the groups balances its queues again now, not in 20 s."""
-        for name in sorted(groups):
-            group = self._clients.consumer_groups.get(name)
-            config = self._state.groups.get(name)
-            if group is None or group.is_broadcasting:
-                continue
-            if config is not None and not config.notify_consumer_ids_changed_enable:
-                continue
-            connections = [member.client.connection for member in group.members.values()]
-            for connection in {each.connection_id: each for each in connections}.values():
-                connection.send_oneway(rebalance_notice(name))
+        self._to_notify.update(dict.fromkeys(sorted(groups)))
+        if self._to_notify and not self._is_notifying:
+            self._is_notifying = True
+            self._router.in_slices(self._send_notices(), "")
+
+    def _send_notices(self) -> Steps[None]:
+        # In steps: one heartbeat may change a thousand groups, each with consumers on all connections. A
+        # group that changes once more before its turn gets one notice.
+        try:
+            while self._to_notify:
+                name, _ = self._to_notify.popitem(last=False)
+                for connection in self._consumers_of(name):
+                    connection.send_oneway(rebalance_notice(name))
+                    yield
+                yield
+        finally:
+            self._is_notifying = False
+
+    def _consumers_of(self, name: str) -> list[ClientConnection]:
+        """Each connection that takes notices of a group, once."""
+        group = self._clients.consumer_groups.get(name)
+        config = self._state.groups.get(name)
+        if group is None or group.is_broadcasting:
+            return []
+        if config is not None and not config.notify_consumer_ids_changed_enable:
+            return []
+        connections = [member.client.connection for member in group.members.values()]
+        return list({each.connection_id: each for each in connections}.values())
 
     def _incomplete(self, groups: Iterable[str]) -> list[str]:
         return [name for name in groups if not self._is_complete(name)]
@@ -211,6 +262,14 @@ class ClientProcessor:
 def _has_retry_topic(config: SubscriptionGroupConfig) -> bool:
     """Not when the group wants none, nor when its name is too long for a topic's."""
     return config.retry_queue_nums > 0 and topic_name_error(RETRY_PREFIX + config.name) is None
+
+
+def _changed(registered: asyncio.Future[set[str]]) -> set[str]:
+    """Raises RequestError: the heartbeat was refused."""
+    try:
+        return registered.result()
+    except RegistryFullError as error:
+        raise RequestError(ResponseCode.SYSTEM_BUSY, str(error)) from error
 
 
 def _parse(body: bytes) -> Heartbeat:

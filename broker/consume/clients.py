@@ -11,7 +11,8 @@ Groups whose consumers sent a heartbeat have some. But some clients send no hear
 node that has just started, or has just become the leader, may not have received any heartbeat yet.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
@@ -25,10 +26,14 @@ from broker.consume.heartbeats import (
 )
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
+from remoting.slices import Steps
 
 CLIENT_EXPIRY_MS = 120_000
 """A client that sent no heartbeat for this long is removed (ClientHousekeepingService)."""
 MEMBERSHIPS_MAX = 200_000
+GROUP_MEMBERS_MAX: Final = 10_000
+GROUP_SUBSCRIPTIONS_MAX: Final = 50_000
+"""Of all members of one group: they are compared in one step (5 ms)."""
 
 
 class ClientConnection(Protocol):
@@ -56,7 +61,7 @@ def rebalance_notice(group: str) -> RemotingCommand:
 
 
 class RegistryFullError(Exception):
-    """The table of clients is at its bound; the heartbeat was refused."""
+    """The table of clients, or a group in it, is at its bound; the heartbeat was refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,27 +105,48 @@ class ConsumerGroup:
     message_model: MessageModel
     consume_from_where: ConsumeFromWhere
     members: dict[str, Member] = field(default_factory=dict)
-    subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    subscription_count: int = 0
+    """Of all members."""
 
     @property
     def is_broadcasting(self) -> bool:
         return self.message_model is MessageModel.BROADCASTING
 
-    def merge_subscriptions(self) -> bool:
-        """Rebuild `subscriptions` from the members'; whether a topic or an expression is another now."""
+    def has_room(self, client_id: str, beat: ConsumerBeat) -> bool:
+        """Whether the group stays within its bounds with what this client's heartbeat says."""
+        member = self.members.get(client_id)
+        if member is None and len(self.members) >= GROUP_MEMBERS_MAX:
+            return False
+        grown = 0 if member is None else -len(member.subscriptions)
+        grown += len(beat.subscriptions or ())
+        return grown <= 0 or self.subscription_count + grown <= GROUP_SUBSCRIPTIONS_MAX
+
+    def subscribe(self, member: Member, subscriptions: tuple[Subscription, ...]) -> bool:
+        """A member's subscriptions become these; whether the group wants another topic or expression now."""
+        before, member.subscriptions = member.subscriptions, subscriptions
+        self.subscription_count += len(subscriptions) - len(before)
+        # All members are looked at only when the group may lose what it has taken from this one: otherwise
+        # the heartbeats and goodbyes of a large group would cost the square of its size.
+        if any(self.subscriptions.get(each.topic) is each for each in before):
+            return self._merge_all()
+        return self._merge(subscriptions)
+
+    def _merge(self, subscriptions: Iterable[Subscription]) -> bool:
+        is_changed = False
+        for each in subscriptions:
+            known = self.subscriptions.get(each.topic)
+            if known is None or each.version_ms > known.version_ms:
+                is_changed |= known is None or known.wanted != each.wanted
+                self.subscriptions[each.topic] = each
+        return is_changed
+
+    def _merge_all(self) -> bool:
         before = {topic: each.wanted for topic, each in self.subscriptions.items()}
-        self.subscriptions = _newest(self.members.values())
+        self.subscriptions = {}
+        for member in self.members.values():
+            self._merge(member.subscriptions)
         return before != {topic: each.wanted for topic, each in self.subscriptions.items()}
-
-
-def _newest(members: Iterable[Member]) -> dict[str, Subscription]:
-    merged: dict[str, Subscription] = {}
-    for member in members:
-        for subscription in member.subscriptions:
-            known = merged.get(subscription.topic)
-            if known is None or subscription.version_ms > known.version_ms:
-                merged[subscription.topic] = subscription
-    return merged
 
 
 class Expired(NamedTuple):
@@ -134,7 +160,7 @@ class Expired(NamedTuple):
 
 class ClientRegistry:
     """Producers and consumers by group. Every method that changes the table returns the consumer groups whose
-    members or subscriptions have changed.
+    members or subscriptions have changed; where one connection may name thousands of members, in steps.
     """
 
     def __init__(self, *, expiry_ms: int = CLIENT_EXPIRY_MS, memberships_max: int = MEMBERSHIPS_MAX) -> None:
@@ -147,11 +173,12 @@ class ClientRegistry:
         self._of_connection: dict[int, set[Membership]] = {}
         self._nudged: set[int] = set()
         """Connections of `_of_connection` that were asked for a rebalance since their last heartbeat."""
-        self._count = 0
+        self._by_beat: OrderedDict[Membership, Member] = OrderedDict()
+        """All members, the one whose last heartbeat is the oldest first."""
 
     def __len__(self) -> int:
         """Number of (group, client) pairs."""
-        return self._count
+        return len(self._by_beat)
 
     @property
     def producer_groups(self) -> Mapping[str, Mapping[str, Member]]:
@@ -176,7 +203,7 @@ class ClientRegistry:
             return self._producers[group][client_id].client.connection
         return None
 
-    def beat(self, client: Client, heartbeat: Heartbeat, now_ms: int) -> set[str]:
+    def beat(self, client: Client, heartbeat: Heartbeat, now_ms: int) -> Steps[set[str]]:
         """Register a heartbeat. Raises RegistryFullError, and has changed nothing then."""
         self._check_room(client.client_id, heartbeat)
         self._nudged.discard(client.connection.connection_id)
@@ -184,7 +211,12 @@ class ClientRegistry:
             members = self._producers.setdefault(group, {})
             self._producer_groups.setdefault(client.client_id, set()).add(group)
             self._put(members, Membership(False, group, client.client_id), client, now_ms)
-        return {beat.group for beat in heartbeat.consumers if self._beat_consumer(client, beat, now_ms)}
+        changed: set[str] = set()
+        for beat in heartbeat.consumers:
+            if self._beat_consumer(client, beat, now_ms):
+                changed.add(beat.group)
+            yield
+        return changed
 
     def unregister(self, client_id: str, producer_group: str | None, consumer_group: str | None) -> set[str]:
         """The client leaves the groups it names (request 35); an empty name is none (C++)."""
@@ -195,11 +227,12 @@ class ClientRegistry:
             changed |= self._drop(Membership(True, consumer_group, client_id))
         return changed
 
-    def connection_closed(self, connection_id: int) -> set[str]:
+    def connection_closed(self, connection_id: int) -> Steps[set[str]]:
         """Remove every client that registered over this connection."""
         changed: set[str] = set()
-        for membership in list(self._of_connection.get(connection_id, ())):
-            changed |= self._drop(membership)
+        while memberships := self._of_connection.get(connection_id):
+            changed |= self._drop(memberships.pop())
+            yield
         return changed
 
     def may_nudge(self, connection_id: int) -> bool:
@@ -211,14 +244,17 @@ class ClientRegistry:
         self._nudged.add(connection_id)
         return True
 
-    def expire(self, now_ms: int) -> Expired:
+    def expire(self, now_ms: int) -> Steps[Expired]:
         """Remove every client whose last heartbeat is too old."""
         changed: set[str] = set()
         silent: dict[int, ClientConnection] = {}
-        for membership, member in list(self._all_members()):
-            if now_ms - member.last_beat_ms > self._expiry_ms:
-                silent[member.client.connection.connection_id] = member.client.connection
-                changed |= self._drop(membership)
+        while self._by_beat:
+            membership, member = next(iter(self._by_beat.items()))
+            if now_ms - member.last_beat_ms <= self._expiry_ms:
+                break
+            silent[member.client.connection.connection_id] = member.client.connection
+            changed |= self._drop(membership)
+            yield
         left = [each for number, each in silent.items() if number not in self._of_connection]
         return Expired(changed, left)
 
@@ -227,7 +263,9 @@ class ClientRegistry:
         for beat in heartbeat.consumers:
             known = self._consumers.get(beat.group)
             new += known is None or client_id not in known.members
-        if new and self._count + new > self._memberships_max:
+            if known is not None and not known.has_room(client_id, beat):
+                raise RegistryFullError(f"group {beat.group} has too many members or subscriptions")
+        if new and len(self) + new > self._memberships_max:
             raise RegistryFullError(f"{self._memberships_max} group memberships are registered")
 
     def _beat_consumer(self, client: Client, beat: ConsumerBeat, now_ms: int) -> bool:
@@ -243,16 +281,15 @@ class ClientRegistry:
         member.pops = beat.consume_type is ConsumeType.CONSUME_POP
         if beat.subscriptions is None or beat.subscriptions == member.subscriptions:
             return is_new
-        member.subscriptions = beat.subscriptions
-        return group.merge_subscriptions() or is_new
+        return group.subscribe(member, beat.subscriptions) or is_new
 
     def _put(self, members: dict[str, Member], membership: Membership, client: Client, now_ms: int) -> Member:
         member = members.get(client.client_id)
         if member is None:
-            member = members[client.client_id] = Member(client, now_ms)
-            self._count += 1
+            member = members[client.client_id] = self._by_beat[membership] = Member(client, now_ms)
         else:
             self._unlink(member.client.connection.connection_id, membership)
+            self._by_beat.move_to_end(membership)
         member.client = client
         member.last_beat_ms = now_ms
         self._of_connection.setdefault(client.connection.connection_id, set()).add(membership)
@@ -266,10 +303,9 @@ class ClientRegistry:
         member = group.members.pop(membership.client_id, None) if group is not None else None
         if group is None or member is None:
             return set()
-        self._count -= 1
-        self._unlink(member.client.connection.connection_id, membership)
+        self._forget(membership, member)
         if group.members:
-            group.merge_subscriptions()
+            group.subscribe(member, ())
         else:
             del self._consumers[group.name]
         return {group.name}
@@ -279,14 +315,17 @@ class ClientRegistry:
         member = members.pop(membership.client_id, None)
         if member is None:
             return
-        self._count -= 1
-        self._unlink(member.client.connection.connection_id, membership)
+        self._forget(membership, member)
         if not members:
             del self._producers[membership.group]
         groups = self._producer_groups[membership.client_id]
         groups.discard(membership.group)
         if not groups:
             del self._producer_groups[membership.client_id]
+
+    def _forget(self, membership: Membership, member: Member) -> None:
+        del self._by_beat[membership]
+        self._unlink(member.client.connection.connection_id, membership)
 
     def _unlink(self, connection_id: int, membership: Membership) -> None:
         memberships = self._of_connection.get(connection_id)
@@ -296,14 +335,6 @@ class ClientRegistry:
         if not memberships:
             del self._of_connection[connection_id]
             self._nudged.discard(connection_id)
-
-    def _all_members(self) -> Iterator[tuple[Membership, Member]]:
-        for name, members in self._producers.items():
-            for client_id, member in members.items():
-                yield Membership(False, name, client_id), member
-        for group in self._consumers.values():
-            for client_id, member in group.members.items():
-                yield Membership(True, group.name, client_id), member
 
 
 HEARD_WITHIN_MS: Final = 90_000
@@ -318,7 +349,7 @@ class RunningGroups:
     def __init__(self, clients: "ClientRegistry", now_ms: Callable[[], int]) -> None:
         self._clients = clients
         self._now_ms = now_ms
-        self._pulled: dict[str, int] = {}
+        self._pulled: OrderedDict[str, int] = OrderedDict()
         """Groups without a heartbeat, and when each pulled; the latest at the end. Only groups that exist are
         noted, and those of the last HEARD_WITHIN_MS kept."""
         self.heard_since_ms = now_ms()

@@ -46,6 +46,7 @@ def client_feature(core: Core, consumers: Consumers) -> Feature:
         now_ms=core.now_ms,
         spawn=core.tasks.spawn,
         sql_filters=consumers.sql_filters,
+        router=core.router,
     )
     return Feature(
         handlers=clients.handlers(),

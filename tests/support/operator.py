@@ -17,6 +17,7 @@ from commitlog.record import Message
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.fastjson import loads
+from remoting.slices import finish
 from tests.support.broker_parts import NOW_MS, BrokerParts, FakeEngine, make_parts
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
@@ -98,5 +99,5 @@ def connect_client(operator: Operator, client_id: str = "c1") -> FakeConnection:
     }
     connection = FakeConnection(7, "10.0.0.9", 1234)
     client = Client(client_id, connection.as_connection, "JAVA", 409)
-    operator.parts.clients.beat(client, parse_heartbeat(orjson.dumps(heartbeat)), NOW_MS)
+    finish(operator.parts.clients.beat(client, parse_heartbeat(orjson.dumps(heartbeat)), NOW_MS))
     return connection

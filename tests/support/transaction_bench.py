@@ -15,6 +15,7 @@ from commitlog.record import Message, Record, decode_record
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, encode_command
 from remoting.command_reader import CommandReader
+from remoting.slices import finish
 from tests.support.broker_parts import NOW_MS, BrokerParts, FakeEngine, make_parts
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
@@ -63,7 +64,7 @@ class TransactionBench:
         """A producer of the group has sent its heartbeat."""
         connection = connection or self.producer
         client = Client(f"c{connection.connection_id}", connection, "JAVA", 409)
-        self.parts.clients.beat(client, Heartbeat(client.client_id, (group,), ()), self.now_ms)
+        finish(self.parts.clients.beat(client, Heartbeat(client.client_id, (group,), ()), self.now_ms))
 
     async def prepare(self, body: bytes = b"hello", **changes: object) -> RemotingCommand:
         """The answer to a half message."""

@@ -22,6 +22,7 @@ from commitlog.log import PutStatus
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.fastjson import loads
+from remoting.slices import finish
 from tests.support.broker_parts import FakeEngine
 from tests.support.group_requests import RESET, begin_reset, commit, pull_at, pull_request
 from tests.support.operator import Operator, connect_client
@@ -176,7 +177,7 @@ async def test_a_consumer_that_left_during_a_reset_is_not_waited_for(operator: O
     client = connect_client(operator)
     operator.log.auto_commit = False
     await begin_reset(operator, 6)
-    operator.parts.clients.connection_closed(client.connection_id)
+    finish(operator.parts.clients.connection_closed(client.connection_id))
     operator.log.auto_commit = True
     operator.log.commit()
     (done,) = await operator.answers(1)

@@ -74,6 +74,17 @@ async def test_the_first_heartbeat_tells_the_client_itself_and_the_next_one_nobo
     assert notices(bench.connection) == []
 
 
+async def test_a_group_that_changes_often_before_its_turn_gets_one_notice(
+    bench: ConsumeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench.parts.router._sliced, "_slice_s", -1)
+    for body in (JAVA_CONSUMER, GO_CONSUMER, CPP_CONSUMER):
+        bench.start(beat(body))
+    await bench.settle()
+    assert notices(bench.connection) == ["CID", "CID"]  # the first at once
+    assert len(await consumers(bench)) == 3
+
+
 async def test_a_known_group_is_answered_at_once(bench: ConsumeBench) -> None:
     await bench.ask(beat(JAVA_CONSUMER))
     puts = bench.state_puts

@@ -10,6 +10,7 @@ from broker.state.changes import CommitOffsets, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import STATE_TOPIC, TopicConfig
 from commitlog.log import PutStatus
+from remoting import slices
 from tests.support.broker_parts import FakeEngine
 from tests.support.group_requests import RESET, begin_reset, commit, pull_at, pull_request, send_reset
 from tests.support.operator import Operator, connect_client
@@ -95,7 +96,7 @@ async def test_a_consumer_that_left_between_two_resets_leaves_the_mark_of_the_se
     """It is back before that is committed, with the offsets it had."""
     client = connect_client(operator)
     await begin_two(operator, 1, 5)
-    operator.parts.clients.connection_closed(client.connection_id)
+    slices.finish(operator.parts.clients.connection_closed(client.connection_id))
     operator.log.commit(1)
     assert [answer.opaque for answer in await operator.answers(1)] == [11]
     connect_client(operator)
@@ -166,7 +167,7 @@ async def test_marks_of_a_group_that_runs_no_more_make_room(operator: Operator) 
     await operator.parts.state.propose(PutGroup(SubscriptionGroupConfig("h")))
     operator.parts.consumers.running_groups.pulled("h")
     assert (await operator.ask(RESET, topic="t", group="h", timestamp="0")).code == 1
-    operator.parts.clients.connection_closed(client.connection_id)
+    slices.finish(operator.parts.clients.connection_closed(client.connection_id))
     assert (await operator.ask(RESET, topic="t", group="h", timestamp="0")).code == 0
 
 

@@ -19,6 +19,7 @@ from remoting.connection import Connection
 from remoting.errors import RemotingClosedError
 from remoting.router import Router
 from remoting.server import RemotingServer
+from remoting.slices import finish
 from tests.support.broker_parts import NOW_MS, BrokerParts, FakeEngine, make_parts
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
@@ -42,7 +43,7 @@ class Bench:
 
     def connect(self) -> None:
         client = Client("asker", self.asker, "JAVA", 409)
-        self.parts.clients.beat(client, Heartbeat("asker", ("p",), ()), NOW_MS)
+        finish(self.parts.clients.beat(client, Heartbeat("asker", ("p",), ()), NOW_MS))
 
     async def reply(
         self, *, code: int = RequestCode.SEND_REPLY_MESSAGE_V2, **changes: object

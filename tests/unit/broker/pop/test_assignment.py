@@ -21,6 +21,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import ConnectFailedError
 from remoting.route import BrokerData, QueueData, TopicRoute, format_topic_route
+from remoting.slices import finish
 from tests.support.broker_parts import NOW_MS, BrokerParts, FakeEngine, make_parts
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
@@ -58,7 +59,9 @@ class Bench(ConsumeBench):
                 "subscriptionDataSet": [],
             }
             beat = parse_heartbeat(orjson.dumps({"clientID": client_id, "consumerDataSet": [consumer]}))
-            self.parts.clients.beat(Client(client_id, FakeConnection(number), "JAVA", 500), beat, NOW_MS)
+            finish(
+                self.parts.clients.beat(Client(client_id, FakeConnection(number), "JAVA", 500), beat, NOW_MS)
+            )
 
     async def post(self, code: RequestCode, **body: object) -> RemotingCommand:
         return await self.ask(RemotingCommand(code, 1, body=orjson.dumps(body)))
