@@ -46,6 +46,9 @@ _WARNED_BEFORE_S: Final = 30 * _DAY_S
 _JOINED_BYTES_MAX: Final = 256 * 1024
 """More bytes are encrypted buffer by buffer: the copy would cost more than the calls that it saves."""
 
+ENCRYPTED_BYTES_MAX: Final = 2 * 1024 * 1024
+"""For one peer in one turn of the loop: 2 ms. What is left leaves in the next turns."""
+
 
 @dataclass(frozen=True, slots=True)
 class TransportLimits:
@@ -374,6 +377,7 @@ class _Outbound(asyncio.Protocol):
         self._direct_ack: DirectAck | None = None
         self._outbox: list[bytes | memoryview] = []
         self._outbox_bytes = 0
+        self._is_flush_due = False
 
     @property
     def is_open(self) -> bool:
@@ -461,7 +465,8 @@ class _Outbound(asyncio.Protocol):
 
     async def end(self) -> None:
         """Returns when the peer has read everything, or took too long; then the connection is dropped."""
-        self.flush()
+        while self._outbox and self._has_greeted:
+            self._flush_part()
         if self._stream is not None and self._transport is not None:
             self._stream.end()
             self._transport.write(self._stream.take_outgoing())
@@ -514,10 +519,20 @@ class _Outbound(asyncio.Protocol):
         self._outbox_bytes += size
 
     def flush(self) -> None:
-        if not self._outbox or not self._has_greeted:
-            return
+        if self._outbox and self._has_greeted and not self._is_flush_due:
+            self._flush_part()
+
+    def _flush_part(self) -> None:
+        self._is_flush_due = False
+        if not self._outbox:
+            return  # dropped meanwhile
         self._end_direct_ack()  # two writers would interleave their frames
-        outbox, self._outbox, self._outbox_bytes = self._outbox, [], 0
+        outbox, self._outbox = self._outbox, []
+        if self._stream is not None and self._outbox_bytes > ENCRYPTED_BYTES_MAX:
+            outbox, self._outbox = _split(outbox, ENCRYPTED_BYTES_MAX)
+            self._is_flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush_part)
+        self._outbox_bytes = sum(map(len, self._outbox))
         self._write(outbox)
 
     def direct_ack(self, message: Message) -> DirectAck | None:
@@ -567,6 +582,18 @@ class _Outbound(asyncio.Protocol):
         is_small = sum(map(len, buffers)) <= _JOINED_BYTES_MAX
         stream.encrypt([b"".join(buffers)] if is_small else buffers)
         return stream.take_outgoing()
+
+
+def _split(
+    buffers: list[bytes | memoryview], size: int
+) -> tuple[list[bytes | memoryview], list[bytes | memoryview]]:
+    """The first `size` bytes, and the rest."""
+    for number, buffer in enumerate(buffers):
+        if len(buffer) > size:
+            cut = memoryview(buffer)
+            return [*buffers[:number], cut[:size]], [cut[size:], *buffers[number + 1 :]]
+        size -= len(buffer)
+    return buffers, []
 
 
 class _Inbound(asyncio.Protocol):

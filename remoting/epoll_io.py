@@ -10,6 +10,7 @@ loop's own reading, which finds the same end or error and reports it.
 import asyncio
 import logging
 import socket
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
@@ -24,6 +25,9 @@ READ_AT_ONCE: Final = 256
 """Connections read in one pass; their requests are handled before more are read, so that no client waits for
 all the others.
 """
+
+TURN_S_MAX: Final = 0.01
+"""Of one turn, for handing over what was read. What is left waits for the next turns."""
 
 JOINED_BYTES_MAX: Final = 32 * 1024
 """Parts smaller than this, on average, are copied into one for sending; larger ones are sent as they are."""
@@ -62,6 +66,12 @@ class EpollConnection(Protocol):
     def abort(self) -> None: ...
 
 
+Collected = tuple[EpollConnection, "list[RemotingCommand] | bytes | None", int, int]
+"""What was read of a connection: requests, other bytes, or nothing more; how many of the requests want an
+answer; the code that all of them have, or -1.
+"""
+
+
 class EpollIo:
     """Reads and writes the connections of one server, on the thread of the loop that it is made on."""
 
@@ -69,6 +79,8 @@ class EpollIo:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._poller: Any = None
+        self._collected: deque[Collected] = deque()
+        self._continuing: asyncio.Handle | None = None
         self._unflushed: list[EpollConnection] = []
 
     def register(
@@ -97,6 +109,9 @@ class EpollIo:
             self._loop.remove_reader(self._poller.fileno())
             self._poller.close()
             self._poller = None
+            self._collected.clear()
+        if self._continuing is not None:
+            self._continuing.cancel()
 
     def _open(self) -> None:
         if _make_reader is None or _make_poller is None:
@@ -110,10 +125,17 @@ class EpollIo:
     def _read(self) -> None:
         # epoll is level-triggered: the loop calls this again while a connection is readable. So connections
         # beyond READ_AT_ONCE are read in the next turn, after the handlers of this one.
+        if self._continuing is not None:
+            self._continuing.cancel()  # the loop has called this first
+            self._continuing = None
+        if not self._collected:
+            self._collected.extend(self._poller.collect())
         now_s = self._loop.time()
-        for connection, found, open_count, code in self._poller.collect():
+        end_s = now_s + TURN_S_MAX
+        while self._collected:
+            connection, found, open_count, code = self._collected.popleft()
             try:
-                if type(found) is list:
+                if isinstance(found, list):
                     connection.requests_read(found, open_count, code, now_s)
                 elif found is None:
                     connection.return_to_loop()
@@ -122,6 +144,9 @@ class EpollIo:
             except Exception:  # noqa: BLE001  a fault of one connection must not stop the others
                 _log.exception("reading a connection failed; it is aborted")
                 connection.abort()
+            if self._collected and self._loop.time() > end_s:
+                self._continuing = self._loop.call_soon(self._read)
+                return
 
     def _flush_all(self) -> None:
         # A new list first: what is written during these flushes belongs to the next turn.

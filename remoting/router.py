@@ -49,6 +49,10 @@ NOTHING_THERE: Final = frozenset(
 TASKS_MAX = 4096
 TURN_S_MAX = 0.02
 """Time limit for the requests of one turn that are handled one by one."""
+TURN_REQUESTS_MAX: Final = 2_048
+"""Requests of one turn, and those of one connection more: about 20 ms for sends."""
+BODY_BYTES_AS_REQUEST: Final = 4096
+"""So many bytes of a body count as one more request."""
 OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
 _REPORTED_MAX = 1000
 
@@ -131,9 +135,11 @@ class Router:
         """The request codes that have a handler."""
         return frozenset((*self._handlers, *self._batch_handlers))
 
-    def in_slices(self, steps: Steps[T], connection: Connection) -> "asyncio.Future[T]":
-        """The result of long work that an awaitable handler needs; see remoting/slices.py."""
-        return self._sliced.start(steps, connection.remote_host)
+    def in_slices(self, steps: Steps[T], owner: str) -> "asyncio.Future[T]":
+        """The result of long work: a handler's own, for the host that asked, or the node's own, for "". See
+        remoting/slices.py.
+        """
+        return self._sliced.start(steps, owner)
 
     def register_fallback(self, handler: Handler) -> None:
         """Have `handler` answer every request whose code has no handler."""
@@ -341,8 +347,8 @@ class Router:
 
 
 class Inbox:
-    """The requests of one loop turn. Bounded by the connections: each stops reading at its own bound of open
-    requests.
+    """The requests of one loop turn, and those that the next turns handle. Bounded by the connections: each
+    stops reading at its own bound of open requests.
     """
 
     def __init__(self, router: Router) -> None:
@@ -358,4 +364,20 @@ class Inbox:
 
     def _dispatch(self) -> None:
         arrived, self._arrived = self._arrived, []
+        if len(arrived) > 1 and (end := _end_of_turn(arrived)) < len(arrived):
+            arrived, self._arrived = arrived[:end], arrived[end:]
+            self._loop.call_soon(self._dispatch)
         self._router.dispatch(arrived)
+
+
+def _end_of_turn(arrived: list[Arrived]) -> int:
+    """How many of them one turn handles: a few batches must not hold the loop as long as all connections can
+    fill them.
+    """
+    work = 0
+    for number, (_, requests, _) in enumerate(arrived, 1):
+        # What arrives in many reads is complete at the begin of one: only the first can be large.
+        work += len(requests) + len(requests[0].body) // BODY_BYTES_AS_REQUEST
+        if work >= TURN_REQUESTS_MAX:
+            return number
+    return len(arrived)

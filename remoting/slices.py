@@ -6,7 +6,7 @@ returns the answer. Threads would not help: the work is Python's, which one thre
 
 import asyncio
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -27,6 +27,12 @@ def finish(steps: Steps[T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
+
+
+def one_step(work: Callable[[], T]) -> Steps[T]:
+    """Short work that many callers may want in one turn, as when what all of them waited for is there."""
+    yield from ()
+    return work()
 
 
 @dataclass(eq=False, slots=True)

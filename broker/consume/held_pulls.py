@@ -6,15 +6,15 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from broker.consume.long_polling import Arrivals, HeldPull, LongPollingTable, QueueKey, group_arrivals
 from commitlog.consume_queue import UNIT
 from commitlog.dispatch import DispatchBatch, QueueRun
 from commitlog.log import MessageLog
 
-RESUMED_PER_TURN_MAX = 200
-"""Each may read as much as an answer holds; what is more waits for the next turn of the loop."""
+RESUMED_S_MAX: Final = 0.01
+"""Of one turn of the loop. Each pull may read as much as an answer holds; what is left waits for the next."""
 
 T = TypeVar("T")
 
@@ -127,11 +127,14 @@ class PullWaits(Generic[T]):
 
     def _resume_some(self) -> None:
         self._is_resuming = True
-        for _ in range(min(RESUMED_PER_TURN_MAX, len(self._woken))):
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + RESUMED_S_MAX
+        while self._woken:
             self._resume(*self._woken.popleft())
-        self._is_resuming = bool(self._woken)
-        if self._woken:
-            asyncio.get_running_loop().call_soon(self._resume_some)
+            if self._woken and loop.time() > end_s:
+                loop.call_soon(self._resume_some)
+                return
+        self._is_resuming = False
 
 
 def _arrivals_of(keys: AbstractSet[QueueKey], runs: Sequence[QueueRun]) -> dict[QueueKey, Arrivals]:

@@ -9,6 +9,7 @@ there.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection
@@ -32,6 +33,7 @@ from remoting.command import RemotingCommand, error_response, success_response
 from remoting.errors import RequestError
 from remoting.headers.consume import PullMessageRequestHeader
 from remoting.router import HandlerResult, Handlers, Router
+from remoting.slices import one_step
 
 SYS_FLAG_COMMIT_OFFSET = 1
 SYS_FLAG_SUSPEND = 2
@@ -147,7 +149,9 @@ class PullMessageProcessor:
         if group is None:
             remark = f"subscription group [{header.consumer_group}] does not exist"
             raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        return self._handle_checked(request, connection, header, group)
+        # All pulls of the group waited for it, and go on in the same turn.
+        checked = partial(self._handle_checked, request, connection, header, group)
+        return await self._router.in_slices(one_step(checked), connection.remote_host)
 
     def _handle_checked(
         self,

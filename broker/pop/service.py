@@ -30,6 +30,7 @@ from remoting.connection import Connection
 from remoting.errors import HeaderError, RequestError
 from remoting.headers.pop import PopMessageRequestHeader
 from remoting.router import Batch, BatchHandler, Router
+from remoting.slices import one_step
 
 POLL_TIME_MAX_MS = 60_000
 """Clients ask for 15 or 20 s, and wait 10 s longer for the answer."""
@@ -211,7 +212,9 @@ class PopService:
             remark = f"subscription group [{name}] does not exist"
             self._refuse(request, connection, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
             return
-        self._admit(request, connection)
+        # All pops of the group waited for it, and go on in the same turn.
+        admitted = partial(self._admit, request, connection)
+        await self._router.in_slices(one_step(admitted), connection.remote_host)
         self._end_turn()
 
     def _serve(self, pop: Pop) -> bool:

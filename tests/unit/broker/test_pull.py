@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.consume.held_pulls import RESUMED_PER_TURN_MAX
+from broker.consume import held_pulls
 from broker.monitoring.statistics import BROKER_GET
 from broker.state.changes import DeleteTopic, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
@@ -318,19 +318,32 @@ async def test_a_follower_stores_no_offset_of_a_pull(bench: ConsumeBench) -> Non
     assert (await bench.ask(query)).ext_fields["offset"] == "0"
 
 
-async def test_very_many_pulls_that_one_message_wakes_do_not_keep_the_loop(bench: ConsumeBench) -> None:
-    count = 2 * RESUMED_PER_TURN_MAX + 1
-    for opaque in range(count):
+async def test_very_many_pulls_that_one_message_wakes_do_not_keep_the_loop(
+    bench: ConsumeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for opaque in range(5):
         bench.start(pull_request(0, opaque=opaque))
     await bench.settle()
-    assert len(waits_of(bench)) == count
+    assert len(waits_of(bench)) == 5
     bench.connection.take_answers()
     bench.log.auto_commit = False
     await bench.put(b"for all")
+    monkeypatch.setattr(held_pulls, "RESUMED_S_MAX", -1)
     bench.log.commit()
-    assert len(bench.connection.take_answers()) == RESUMED_PER_TURN_MAX
+    assert len(bench.connection.take_answers()) == 1
     await bench.settle()
-    assert len(bench.connection.take_answers()) == count - RESUMED_PER_TURN_MAX
+    assert len(bench.connection.take_answers()) == 4
+
+
+async def test_pulls_that_wait_for_a_new_group_go_on_one_after_the_other(bench: ConsumeBench) -> None:
+    bench.log.auto_commit = False
+    for opaque in range(5):
+        bench.start(pull_request(opaque=opaque, group="new", flags=SUBSCRIPTION))
+    await bench.settle()
+    assert bench.connection.take_answers() == []
+    bench.log.commit()
+    await bench.settle()
+    assert [each.opaque for each in bench.connection.take_answers()] == [0, 1, 2, 3, 4]
 
 
 async def test_pull_of_a_connection_that_is_gone_is_not_read(bench: ConsumeBench) -> None:

@@ -102,6 +102,22 @@ async def test_members_hear_each_other(certificates: Path) -> None:
     assert other.sink.disconnected in ([], ["n0"])
 
 
+async def test_what_is_much_is_encrypted_in_several_turns(
+    certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "ENCRYPTED_BYTES_MAX", 100)
+    ports = two_ports()
+    one, other = (Node(node, ports, load(certificates, node)) for node in ports)
+    beats = [HeartbeatResponse(1, number) for number in range(200)]
+    async with running(one, other):
+        await until(lambda: one.transport.is_connected("n1") and other.sink.connected == ["n0"])
+        one.transport.send_all([Envelope("n1", each) for each in beats[:100]])
+        assert one.transport._dialers["n1"].connection._outbox_bytes > 0
+        one.transport.send_all([Envelope("n1", each) for each in beats[100:]])
+        await until(lambda: len(other.sink.messages) == 200)
+    assert [message for _, message in other.sink.messages] == beats
+
+
 async def client_of(
     folder: Path | None, node: str, port: int
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -112,6 +112,14 @@ def test_more_connections_than_are_read_at_once_are_all_served(run: LoopRunner) 
     run(main())
 
 
+def test_what_was_read_is_handed_over_in_several_turns(
+    run: LoopRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remoting.epoll_io.TURN_S_MAX", -1)
+    test_every_request_is_answered_in_order_wherever_reads_cut_the_stream(run, 1)
+    test_more_connections_than_are_read_at_once_are_all_served(run)
+
+
 @pytest.mark.parametrize("is_reset", [False, True])
 def test_a_stream_that_ends_or_breaks_closes_its_connection(run: LoopRunner, is_reset: bool) -> None:
     async def main() -> None:

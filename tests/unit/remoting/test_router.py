@@ -9,7 +9,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import BINARY_HEADER, RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import HeaderError, RequestError
-from remoting.router import UNKNOWN, Batch, HandlerResult, Router
+from remoting.router import UNKNOWN, Batch, HandlerResult, Inbox, Router
 from tests.unit.remoting.fakes import FakeTransport, arrived, connect, turn
 
 
@@ -227,6 +227,42 @@ async def test_requests_that_take_long_together_leave_the_loop_to_others_and_kee
     for _ in range(5):
         await asyncio.sleep(0)
     assert handled == [0, 1, 2, 3, 4]
+
+
+async def test_what_many_connections_send_together_is_handled_in_several_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("remoting.router.TURN_REQUESTS_MAX", 3)
+    turns: list[list[int]] = []
+    router = Router()
+    router.register_batch(
+        [34], lambda batch: turns.append([each.opaque for _, many in batch for each in many])
+    )
+    inbox = Inbox(router)
+    connections = [connect()[0] for _ in range(5)]
+    for number, connection in enumerate(connections):
+        requests = [_request(opaque=10 * number + at) for at in range(2)]
+        inbox.add((connection, requests, 34))
+    for _ in range(3):
+        await asyncio.sleep(0)
+        inbox.add((connections[0], [_request(opaque=99)], 34))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert [each for turn in turns for each in turn] == [0, 1, 10, 11, 20, 21, 30, 31, 40, 41, 99, 99, 99]
+    assert max(map(len, turns)) <= 4
+
+
+async def test_a_large_body_counts_as_many_requests() -> None:
+    turns: list[int] = []
+    router = Router()
+    router.register_batch([34], lambda batch: turns.append(len(batch)))
+    inbox = Inbox(router)
+    connection = connect()[0]
+    for _ in range(3):
+        inbox.add((connection, [RemotingCommand(34, 1, body=bytes(5 << 20))], 34))
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert turns == [2, 1]
 
 
 async def test_requests_and_refusals_are_counted_by_their_codes() -> None:
