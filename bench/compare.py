@@ -30,14 +30,16 @@ from bench.processes import end_on_signals
 from bench.results_file import machine, save
 from bench.rivals import JavaDLedger, JavaSingle, Nats, rivals_folder
 from bench.scenarios import SCENARIOS, Scenario, Times
-from bench.sides import LedgerMQ, LedgerMQWithTls, Side
+from bench.sides import LedgerMQ, LedgerMQWithTls, LedgerMQWithTlsForAll, Side
 from bench.summary import START, Measured, failed, idle_aim, lost, ratios, summarize
 from ledgermq.errors import UserError
 from remoting.errors import RemotingError
 
 SIDES: dict[str, type[Side]] = {side.name: side for side in (LedgerMQ, JavaDLedger, JavaSingle, Nats)}
-SIDES_ON_REQUEST: dict[str, type[Side]] = {LedgerMQWithTls.name: LedgerMQWithTls}
-START_S = {"ledgermq": 5.0, "ledgermq-tls": 5.0, "java-dledger": 30.0, "java-single": 15.0, "nats": 8.0}
+SIDES_ON_REQUEST: dict[str, type[Side]] = {
+    side.name: side for side in (LedgerMQWithTls, LedgerMQWithTlsForAll)
+}
+START_S = {"ledgermq": 5.0, "java-dledger": 30.0, "java-single": 15.0, "nats": 8.0}
 """About how long a start takes, for the progress bar."""
 FREE_GIB = 60
 """The logs of one side's loads, three times over, until it is stopped."""
@@ -61,11 +63,12 @@ class Comparison:
         self._bar = progress.add_task("", total=total_s)
 
     def _side_s(self, name: str) -> float:
-        return START_S[name] + sum(scenario.load_s(self._times) for scenario in self._scenarios(name))
+        start_s = START_S.get(name, START_S["ledgermq"])
+        return start_s + sum(scenario.load_s(self._times) for scenario in self._scenarios(name))
 
     def _scenarios(self, side: str) -> list[Scenario]:
         wanted = self._arguments.scenario
-        like = LedgerMQ.name if side == LedgerMQWithTls.name else side
+        like = LedgerMQ.name if side in SIDES_ON_REQUEST else side
         return [one for one in SCENARIOS if like in one.sides and one.name in wanted]
 
     def run(self) -> None:
@@ -90,7 +93,7 @@ class Comparison:
                 side.stop()
 
     def _run_scenarios(self, number: int, side: Side) -> None:
-        self._progress.advance(self._bar, START_S[side.name])
+        self._progress.advance(self._bar, START_S.get(side.name, START_S["ledgermq"]))
         for scenario in self._scenarios(side.name):
             self._tell(number, side, scenario.title)
             topic = f"Bench{scenario.name.replace('-', '')}"

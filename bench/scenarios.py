@@ -16,6 +16,7 @@ from bench import stock_java
 from bench.processes import END, READY, WARM, Marks, Usage, UsageMeter, cpu_time_s, figures_of
 from bench.rivals import rivals_folder
 from bench.sides import RemotingSide, Side
+from ledgermq.client import tls_credentials
 from ledgermq.load.cluster import ask
 from ledgermq.load.run import Load, Run
 
@@ -149,7 +150,7 @@ def own_load(kind: str, count: int, size: int = 1024) -> Measure:
         )
         load = Load(in_flight=count, size=size, seconds=times.seconds, warmup_s=times.warmup_s)
         targets = [(topic, queue) for queue in range(OWN_QUEUES)]
-        load_run = Run(load, (host, int(port)), targets)
+        load_run = Run(load, (host, int(port)), targets, tls=tls_credentials())
         with _marked_by_time(meter, times):
             return load_run.measure().as_json()
 

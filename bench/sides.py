@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +96,7 @@ class LedgerMQ(RemotingSide):
 
     name = "ledgermq"
     title = "LedgerMQ, 3 nodes"
-    _tls = "--no-replication-tls"
+    _tls: tuple[str, ...] = ("--no-replication-tls",)
 
     def __init__(
         self,
@@ -131,7 +133,7 @@ class LedgerMQ(RemotingSide):
         ports = ("--namesrv-port", str(self._base), "--admin-port", str(self._base + 1), "--grpc-port", "0")
         command = [*_PROGRAM, "up", "--data", str(self.data), "--nodes", str(self._node_count), *ports]
         command += ["--broker-port", str(self._base + 10), "--durability", self._mode, "--no-restart"]
-        command.append(self._tls)
+        command += self._tls
         for setting in self._settings:
             command += ["--set", setting]
         self._ready = {}
@@ -178,4 +180,28 @@ class LedgerMQWithTls(LedgerMQ):
 
     name = "ledgermq-tls"
     title = "LedgerMQ, 3 nodes, replication over TLS"
-    _tls = "--replication-tls"
+    _tls: tuple[str, ...] = ("--replication-tls",)
+
+
+class LedgerMQWithTlsForAll(LedgerMQWithTls):
+    """As `ledgermq up --tls enforcing` starts them: also clients speak TLS, those of this process as well."""
+
+    name = "ledgermq-all-tls"
+    title = "LedgerMQ, 3 nodes, TLS for clients and replication"
+    _tls = ("--replication-tls", "--tls", "enforcing")
+    _variables: Mapping[str, str] = {}
+
+    def launch(self) -> float:
+        began_s = super().launch()
+        self._variables = {
+            "LEDGERMQ_TLS": "true",
+            "LEDGERMQ_TLS_AUTHORITIES": str(self.data / "certificates" / "ca.pem"),
+        }
+        assert self.ready
+        os.environ.update(self._variables)
+        return began_s
+
+    def stop(self) -> None:
+        for name in self._variables:
+            os.environ.pop(name, None)
+        super().stop()
