@@ -1,5 +1,4 @@
-"""Clients that do their worst for half a minute: a producer goes on, memory is bounded, a leader is rarely
-replaced.
+"""Clients that do their worst for half a minute: the leader stays, a producer goes on, memory is bounded.
 
 `python -m bench.hostile_load` does it for ten minutes.
 """
@@ -17,19 +16,17 @@ pytestmark = pytest.mark.integration
 CONNECTIONS = 48
 SECONDS = 25.0
 ACKNOWLEDGED_MIN = 50
-LEADER_CHANGES_MAX = 1
-"""There should be none. Where all tests share two processors, a leader may get none for 0.9 s."""
 PEAK_MIB_MAX = 1_500
 """Of one process: what its connections may hold together is 512 MiB, and the sends on their way 256."""
 
 
-def test_a_producer_goes_on_beside_hostile_clients(tmp_path: Path) -> None:
+def test_hostile_clients_take_the_leadership_from_no_node(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     try:
         cluster.start({"enablePropertyFilter": "true"})
         observed = observe(cluster, CONNECTIONS, SECONDS)
     finally:
         cluster.stop()
-    assert observed.leader_changes <= LEADER_CHANGES_MAX, observed
+    assert observed.leader_changes == 0, observed
     assert observed.acknowledged > ACKNOWLEDGED_MIN, observed
     assert max(observed.peak_mib.values()) < PEAK_MIB_MAX, observed
