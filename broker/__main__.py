@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -71,6 +71,15 @@ def _parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def freeze_gc() -> None:
+    """To be called when the node has started: the objects that exist by now are never examined again by the
+    garbage collector, and new ones seldom, so that no request waits while the whole heap is examined.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_MAX, MIDDLE_MAX, OLD_MAX)
+
+
 async def serve(
     config: BrokerConfig, environment: Environment | None = None, whereabouts: Whereabouts | None = None
 ) -> int:
@@ -95,29 +104,20 @@ async def serve(
     return code
 
 
-async def serve_until(broker: Broker, stop: asyncio.Event) -> int:
-    """Start the broker and wait for `stop` or its failure; the exit code. The caller stops it."""
+async def serve_until(broker: Broker, stop: asyncio.Event, started: Callable[[], None] = freeze_gc) -> int:
+    """Start it, call `started`, wait for `stop` or its failure; the exit code. The caller stops it."""
     try:
         await broker.start()
     except OSError as error:
         logger.critical("the node cannot start: %s", error)
         return EXIT_FAILED
-    freeze_gc()
+    started()
     broker.failure.add_done_callback(lambda _: stop.set())
     await stop.wait()
     if not broker.failure.done():
         return 0
     logger.critical("the node must stop: %s", broker.failure.result())
     return EXIT_FAILED
-
-
-def freeze_gc() -> None:
-    """To be called when the node has started: the objects that exist by now are never examined again by the
-    garbage collector, and new ones seldom, so that no request waits while the whole heap is examined.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(YOUNG_MAX, MIDDLE_MAX, OLD_MAX)
 
 
 if __name__ == "__main__":

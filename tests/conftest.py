@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import signal
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,17 @@ settings.load_profile("ledgermq")
 def pytest_configure() -> None:
     """A run that is asked to end stops what it has started, as one that is interrupted does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is read for the tests stays: the garbage collector never looks at it, then or in a test."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

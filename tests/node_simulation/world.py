@@ -1,7 +1,6 @@
 """A whole simulated cluster - brokers, name server, clients - and the two phases of a run."""
 
 import errno
-import gc
 import logging
 import os
 import random
@@ -365,7 +364,6 @@ class World:
             if process is not None:
                 process.loop.kill()
                 process.loop.bury()
-        gc.unfreeze()  # each node froze what existed at its start, which no collection would free
 
 
 def is_of_damage(error: BaseException) -> bool:

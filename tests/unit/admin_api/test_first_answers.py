@@ -19,6 +19,11 @@ A0, A1, B0, B1, B2 = (f"127.0.0.1:{port}" for port in (10911, 10912, 20911, 2091
 FOLLOWS = {"role": NodeRole.FOLLOWER, "is_writable": False}
 
 
+@pytest.fixture(autouse=True)
+def cold() -> None:
+    """In place of the folder's: here the routes are built at the start, as in the service."""
+
+
 class Hanging(FakeBrokers):
     """Those in `hanging` say nothing until `give_up`, when what waits for them times out."""
 
