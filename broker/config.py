@@ -366,6 +366,10 @@ class BrokerConfig(BaseModel):
     """Addresses and networks, separated by `,`, whose clients have no quotas; those of the other members, as
     numbers in `dLegerPeers`, have none either.
     """
+    grpc_endpoints: Live[str] = Field(default="", alias="grpcEndpointAddresses")
+    """Addresses and networks, separated by `,`, of gRPC endpoints: the addresses that they name for their
+    clients count for quotas. Where access control is on, they sign as the nodes' account instead.
+    """
     metrics_port: int = Field(default=0, alias="metricsPort", ge=0, le=65535)
     """Port of `/metrics` for Prometheus; 0: none. See docs/monitoring.md#metrics."""
     metrics_address: str = Field(default="127.0.0.1", alias="metricsAddress", min_length=1)
@@ -438,7 +442,7 @@ class BrokerConfig(BaseModel):
                 raise ValueError(f"'{address}' is not of the form host:port")
         return value
 
-    @field_validator("quota_exempt")
+    @field_validator("quota_exempt", "grpc_endpoints")
     @classmethod
     def _check_networks(cls, value: str) -> str:
         networks(value)
@@ -564,6 +568,7 @@ class BrokerConfig(BaseModel):
             Quota(self.user_requests, self.user_bytes, self.user_connections, self.user_in_flight),
             self.quotas_on_loopback,
             (*networks(self.quota_exempt), *self._member_networks()),
+            networks(self.grpc_endpoints),
         )
 
     def _member_networks(self) -> Iterator[Network]:

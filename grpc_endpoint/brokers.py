@@ -143,7 +143,7 @@ class Brokers:
                 if answer.code in accepted:
                     return Answer(answer, is_repeated)
                 problem = refused(answer.code, answer.remark)
-                if proof is not None and answer.code == ResponseCode.NO_PERMISSION:
+                if proof is not None and proof.user and answer.code == ResponseCode.NO_PERMISSION:
                     problem = StatusError(Code.UNAUTHORIZED, problem.message)
                 if not self._may_try_again(broker_name, topic, answer, backoff.tries, is_repeated):
                     raise problem
@@ -159,7 +159,7 @@ class Brokers:
         """
         proof = PROOF.get()
         now_s = self._loop.time()
-        if proof is None or self._proved.get(proof, 0.0) > now_s:
+        if proof is None or not proof.user or self._proved.get(proof, 0.0) > now_s:
             return
         info = await self.cluster()
         if not info.brokers:

@@ -36,7 +36,9 @@ _AUTHORIZATION: Final = re.compile(
 _HEADER_CHARS_MAX: Final = 1_024
 
 PROOF: ContextVar[GrpcProof | None] = ContextVar("PROOF", default=None)
-"""Of the client for whom the current task works; what it asks of brokers they check, and allow or refuse."""
+"""Of the client for whom the current task works; what it asks of brokers they check, allow or refuse, and
+charge to it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,12 @@ def proof_of(metadata: Mapping[str, str], host: str) -> GrpcProof | None:
     found = _AUTHORIZATION.match(text) if len(text) <= _HEADER_CHARS_MAX else None
     if found is None or len(signed) > _HEADER_CHARS_MAX:
         return None
-    address = host.rpartition(":")[0].strip("[]")
-    return GrpcProof(found[1], signed, found[2], address)
+    return GrpcProof(found[1], signed, found[2], _address(host))
+
+
+def _address(host: str) -> str:
+    """Without the port."""
+    return host.rpartition(":")[0].strip("[]")
 
 
 def call_of(
@@ -80,8 +86,8 @@ def call_of(
 
     default_s: for a call without a deadline, whose `remaining_s` is None.
     """
-    proof = proof_of(metadata, host) if needs_proof else None
-    if needs_proof and proof is None:
+    proof = proof_of(metadata, host) if needs_proof else GrpcProof("", "", "", _address(host))
+    if proof is None:
         raise StatusError(Code.UNAUTHORIZED, "the call is not signed (authorization, x-mq-date-time)")
     PROOF.set(proof)
     client_id = metadata.get(CLIENT_ID, "")

@@ -65,7 +65,9 @@ GRPC_HOST: Final = "LEDGERMQ_GRPC_HOST"
 
 @dataclass(frozen=True, slots=True)
 class GrpcProof:
-    """What a gRPC client signed its call with: HMAC-SHA1 of a text, its time, as hexadecimal digits."""
+    """What a gRPC client signed its call with: HMAC-SHA1 of a text, its time, as hexadecimal digits. Without
+    a user it has signed nothing, and only its address is known.
+    """
 
     user: str
     signed: str
@@ -74,6 +76,8 @@ class GrpcProof:
     """Where the client is: its address, without the port."""
 
     def ext_fields(self) -> dict[str, str]:
+        if not self.user:
+            return {GRPC_HOST: self.host}
         return {
             GRPC_USER: self.user,
             GRPC_SIGNED: self.signed,

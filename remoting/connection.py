@@ -412,7 +412,7 @@ class Connection(asyncio.Protocol):
         self.last_received_s = now_s
         self._unanswered += open_count
         if self.usage is not None:
-            self.usage.size_bytes += sum(map(_size_of, requests))
+            self.usage.size_bytes += sum(map(size_of, requests))
         self._owner.requests_received(self, requests, code)
         if self._unanswered > self._limits.unanswered_max or self._held.large_bytes:
             self._balance_reading()
@@ -632,7 +632,7 @@ class Connection(asyncio.Protocol):
         return [command for command in commands if not command.flag & RESPONSE_FLAG]
 
 
-def _size_of(request: RemotingCommand) -> int:
+def size_of(request: RemotingCommand) -> int:
     """About the bytes of an ordinary request's frame, which is read without its length being kept."""
     properties = request.header.properties if type(request) is SendRequest else None
     return HEAD_BYTES + len(request.body) + len(properties or "")

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+from remoting.acl import GRPC_HOST
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ONEWAY_FLAG, RemotingCommand
-from remoting.connection import Connection
+from remoting.connection import Connection, size_of
 from remoting.errors import RequestError
 from remoting.quotas import Kind, Quota, QuotaRules, Share, Shares, Usage
 from remoting.router import Router
@@ -43,6 +44,7 @@ LOGGED_MAX: Final = 10
 """Lines of the log in that time; of one holder there is one."""
 RECENT_S: Final = 300.0
 SHOWN_MAX: Final = 3
+ENDPOINT: Final = "(endpoint)"
 
 SLOWED_ONLY: Final = frozenset(
     {
@@ -212,14 +214,23 @@ class FairShares:
         self._addresses.shares.change(rules.address)
         self._users.shares.change(rules.user)
         for connection in self._connections():
-            name = rules.holder(connection.remote_host)
-            if name is None:
-                self.leave(connection)
-            elif connection.usage is None:
-                self._join(connection, name)
+            self._apply_to(connection)
+
+    def _apply_to(self, connection: Connection) -> None:
+        is_endpoint = self._rules.is_endpoint(connection.remote_host)
+        name = None if is_endpoint else self._rules.holder(connection.remote_host)
+        if connection.usage is not None and (name is None or connection.usage.is_endpoint):
+            self.leave(connection)
+        if is_endpoint:
+            connection.usage = Usage(Share(ENDPOINT), is_endpoint=True)
+        elif name is not None and connection.usage is None:
+            self._join(connection, name)
 
     def opened(self, connection: Connection) -> bool:
         """Whether its address may have one more connection."""
+        if self._rules.is_endpoint(connection.remote_host):
+            connection.usage = Usage(Share(ENDPOINT), is_endpoint=True)
+            return True
         name = self._rules.holder(connection.remote_host)
         if name is None:
             return True
@@ -235,7 +246,7 @@ class FairShares:
     def leave(self, connection: Connection) -> None:
         """It has no quota from now on, or it is closed: what it used last is charged."""
         usage, connection.usage = connection.usage, None
-        if usage is None:
+        if usage is None or usage.is_endpoint:
             return
         now_s = self._now_s()
         usage.see_unread(0)
@@ -253,6 +264,8 @@ class FairShares:
         self, connection: Connection, usage: Usage, requests: list[RemotingCommand]
     ) -> list[RemotingCommand]:
         """Those of the requests that its address may send; the others are answered."""
+        if usage.is_endpoint:
+            return [each for each in requests if not self._is_refused(each, connection)]
         now_s, addresses, share = self._now_s(), self._addresses, usage.address
         size_bytes, usage.size_bytes = usage.size_bytes, 0
         usage.user_bytes = size_bytes if usage.user is None else usage.user_bytes + size_bytes
@@ -271,6 +284,36 @@ class FairShares:
             size_bytes = usage.request_bytes * len(requests)
         addresses.charge(share, connection, usage, now_s, requests, size_bytes)
         return requests
+
+    def _is_refused(self, request: RemotingCommand, connection: Connection) -> bool:
+        """Whether the request, which comes over a gRPC endpoint, was answered."""
+        host = request.ext_fields.get(GRPC_HOST)
+        error = None if host is None else self.client_refusal(request, host)
+        if error is not None:
+            self._router.refuse(request, connection, error)
+        return error is not None
+
+    def client_refusal(
+        self, request: RemotingCommand, host: str, user: str | None = None
+    ) -> RequestError | None:
+        """Why the gRPC client at `host`, whose name is proved to be `user`, may not send it now.
+
+        Its endpoint's connection is that of many clients and cannot be slowed: what is more than the rate is
+        refused at once.
+        """
+        name, now_s = self._rules.holder(host), self._now_s()
+        if name is None:
+            return None
+        names = [(self._addresses, name)] if user is None else [(self._addresses, name), (self._users, user)]
+        held = [(of, of.shares.visit(each, now_s)) for of, each in names if not of.shares.quota.is_off]
+        for of, share in held:
+            debt_s = share.debt_s(now_s)
+            if debt_s > PAUSE_MIN_S and may_refuse(request):
+                return of.refusal(share.name, Excess(share.dearest, 1, debt_s), 1, now_s)
+        for of, share in held:
+            if share.debt_s(now_s) < PAUSE_MAX_S:  # or what is never refused would take away all the others
+                share.charge(of.shares.quota, now_s, 1, size_of(request))
+        return None
 
     def user_refusal(
         self, name: str, request: RemotingCommand, connection: Connection

@@ -64,13 +64,14 @@ def networks(text: str) -> tuple[Network, ...]:
 @dataclass(frozen=True)
 class QuotaRules:
     """`address`: of each client address, `user`: of each user. Addresses in `exempt` have neither, nor has
-    loopback unless `on_loopback`.
+    loopback unless `on_loopback`. `endpoints`: of gRPC endpoints, which name the addresses of their clients.
     """
 
     address: Quota = field(default_factory=Quota)
     user: Quota = field(default_factory=Quota)
     on_loopback: bool = False
     exempt: tuple[Network, ...] = ()
+    endpoints: tuple[Network, ...] = ()
 
     @cached_property
     def is_off(self) -> bool:
@@ -81,14 +82,9 @@ class QuotaRules:
 
         IPv6 addresses count by their network of 64 bits: a machine can take any address of its network.
         """
-        if self.is_off:
+        address = None if self.is_off else _address(host)
+        if address is None:
             return None
-        try:
-            address = ipaddress.ip_address(host.partition("%")[0])
-        except ValueError:
-            return None  # not a socket of IP
-        if isinstance(address, ipaddress.IPv6Address):
-            address = address.ipv4_mapped or address
         if address.is_loopback and not self.on_loopback:
             return None
         if any(address in network for network in self.exempt):
@@ -96,6 +92,22 @@ class QuotaRules:
         if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
             return str(ipaddress.ip_network((address, _V6_BITS), strict=False))
         return str(address)
+
+    def is_endpoint(self, host: str) -> bool:
+        """Whether a connection from this address may name the clients for whom it asks."""
+        if self.is_off or not self.endpoints:
+            return False
+        address = _address(host)
+        return address is not None and any(address in network for network in self.endpoints)
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """None: it is not that of a socket of IP."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    return (address.ipv4_mapped or address) if isinstance(address, ipaddress.IPv6Address) else address
 
 
 class Member(Protocol):
@@ -183,6 +195,7 @@ class Usage:
     size_bytes, user_bytes: read and written, and not charged yet to the address, to the user.
     request_bytes: of one request of the last read, on average.
     unread_bytes: in the kernel's buffer, as it was seen last.
+    is_endpoint: it has no quota; the clients for whom it asks have.
     """
 
     address: Share
@@ -191,6 +204,7 @@ class Usage:
     user_bytes: int = 0
     request_bytes: int = 1
     unread_bytes: int = 0
+    is_endpoint: bool = False
 
     def see_unread(self, size_bytes: int) -> None:
         """So many bytes wait in the kernel's buffer."""
@@ -249,6 +263,17 @@ class Shares:
             share = self._shares[name] = Share(name)
         self._idle.pop(name, None)
         share.join(member)
+        return share
+
+    def visit(self, name: str, now_s: float) -> Share:
+        """The share of a holder whose request comes over a connection of another one."""
+        share = self._shares.get(name)
+        if share is None:
+            self._forget(now_s)
+            share = self._shares[name] = Share(name)
+        if not share.connections:
+            self._idle.pop(name, None)
+            self._idle[name] = share
         return share
 
     def leave(self, share: Share, member: Member, now_s: float) -> None:

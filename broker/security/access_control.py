@@ -196,11 +196,16 @@ class AccessControl:
 
     def _over_quota(self, request: RemotingCommand, connection: Connection) -> RequestError | None:
         """Of the user who signed the request. Operators have no quota, nor have other nodes: these forward
-        the requests of many users.
+        the requests of many users. What the gRPC endpoint asks counts for its client.
         """
+        name, proof = request.ext_fields[ACCESS_KEY], self._grpc_client(request.ext_fields)
+        if proof is not None:
+            self._shares.leave(connection)
+            account = self._accounts.get(proof.user)
+            is_free = account is None or account.is_super
+            return self._shares.client_refusal(request, proof.host, None if is_free else proof.user)
         if connection.usage is None:
             return None
-        name = request.ext_fields[ACCESS_KEY]
         if self._is_inner(name):
             self._shares.leave(connection)
             return None

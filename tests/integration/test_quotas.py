@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from remoting.acl import GRPC_HOST
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, encode_command
 from remoting.properties_text import format_properties_text
@@ -20,7 +21,7 @@ from tests.integration.waiting import wait_for
 from tests.integration.wire import Wire, call
 
 pytestmark = pytest.mark.integration
-FLOODER, OTHER = "127.0.0.2", "127.0.0.3"
+FLOODER, OTHER, ENDPOINT = "127.0.0.2", "127.0.0.3", "127.0.0.4"
 TOPIC = "Fair"
 RATE, FLOOD = 40, 260
 LIMIT_S = 20.0
@@ -30,7 +31,13 @@ LIMIT_S = 20.0
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     made = Cluster(tmp_path_factory.mktemp("quotas") / "cluster", nodes=1)
     try:
-        made.start({"quotasOnLoopback": "true", "addressRequestsPerSecond": str(RATE)})
+        made.start(
+            {
+                "quotasOnLoopback": "true",
+                "addressRequestsPerSecond": str(RATE),
+                "grpcEndpointAddresses": ENDPOINT,
+            }
+        )
         yield made
     finally:
         made.stop()
@@ -78,6 +85,19 @@ def test_a_flood_is_slowed_and_refused_and_the_others_are_not(cluster: Cluster) 
         assert [send(other).code for _ in range(RATE // 2)] == [ResponseCode.SUCCESS] * (RATE // 2)
         time.sleep(asked_to_wait_s(refused))
         assert send(flooder).code == ResponseCode.SUCCESS
+
+
+def test_clients_behind_a_grpc_endpoint_count_by_their_own_addresses(cluster: Cluster) -> None:
+    broker = cluster.address(cluster.wait_leader())
+
+    def codes(wire: Wire, host: str, count: int) -> list[int]:
+        ext = send_ext(TOPIC) | {GRPC_HOST: host}
+        return [wire.invoke(RequestCode.SEND_MESSAGE, ext, b"fair").code for _ in range(count)]
+
+    with Wire(broker, LIMIT_S, ENDPOINT) as endpoint, Wire(broker, LIMIT_S, OTHER) as stranger:
+        wait_for("a refusal", lambda: ResponseCode.SYSTEM_BUSY in codes(endpoint, "10.0.0.9", FLOOD), LIMIT_S)
+        assert codes(endpoint, "10.0.0.8", RATE // 2) == [ResponseCode.SUCCESS] * (RATE // 2)
+        assert codes(stranger, "10.0.0.9", 1) == [ResponseCode.SUCCESS], "it counts by its own address"
 
 
 def test_operators_see_who_was_refused_and_change_the_quota(cluster: Cluster) -> None:

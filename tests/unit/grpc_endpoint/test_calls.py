@@ -154,6 +154,19 @@ async def test_where_brokers_have_access_control_a_call_must_be_signed(text: str
     assert refused.value.code == Code.UNAUTHORIZED
 
 
+async def test_brokers_get_the_address_of_a_client_that_signs_nothing() -> None:
+    """Quotas count by it, where the broker trusts the endpoint."""
+    cluster = FakeClient()
+    call_of(SIGNED, "[fd00::7]:40000", 3.0)
+    endpoint = Endpoint(cast("RemotingClient", cluster), NAMESRV)
+    await endpoint.brokers.check_client()
+    assert cluster.requests(RequestCode.CHECK_CLIENT_CONFIG) == []
+    end_s = asyncio.get_running_loop().time() + 1
+    await endpoint.brokers.ask(BROKER, RemotingCommand(RequestCode.GET_MAX_OFFSET), end_s)
+    (sent,) = cluster.requests(RequestCode.GET_MAX_OFFSET)
+    assert sent.ext_fields == {"LEDGERMQ_GRPC_HOST": "fd00::7"}
+
+
 async def test_brokers_get_the_clients_proof_and_its_address() -> None:
     cluster = FakeClient()
     call_of(SIGNED, "10.0.0.7:40000", 3.0, needs_proof=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from remoting import fair_shares
+from remoting.acl import GRPC_HOST
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.fair_shares import LOG_INTERVAL_S, OTHER, REFUSALS_PER_S, REFUSE_WAIT_S, FairShares, Tallies
@@ -227,6 +228,78 @@ def test_a_user_has_so_many_connections_and_requests_in_flight() -> None:
     other.unanswered = 0
     server.clock.now_s += 1
     assert by(server, "alice", other) is None
+
+
+ENDPOINT_HOST = "10.0.1.1"
+
+
+def with_endpoint(address: Quota) -> Server:
+    server = Server()
+    server.shares.apply(QuotaRules(address, endpoints=networks("10.0.1.0/24")))
+    return server
+
+
+def named(host: str, count: int, code: int = SEND) -> list[RemotingCommand]:
+    return [RemotingCommand(code, ext_fields={GRPC_HOST: host}) for _ in range(count)]
+
+
+def test_the_clients_of_a_grpc_endpoint_have_quotas_and_it_has_none() -> None:
+    server = with_endpoint(Quota(requests_per_s=10))
+    endpoint = server.connect(ENDPOINT_HOST)
+    assert len(server.admit(endpoint, named("10.0.0.9", 25))) == 11
+    assert endpoint.pauses_s == [], "it is that of other clients, too"
+    assert server.remarks(endpoint) == {
+        f"{fair_shares.BUSY}: address 10.0.0.9 is over its quota of 10 requests a second, wait 100 ms"
+    }
+    assert len(server.admit(endpoint, named("10.0.0.8", 5))) == 5
+    assert len(server.admit(endpoint, named("10.0.0.9", 5, HEARTBEAT))) == 5, "never refused"
+    assert server.send(endpoint, 100) == 100, "what it asks for itself"
+    assert len(server.admit(endpoint, named("127.0.0.1", 100))) == 100, "as for a client of its own"
+    server.clock.now_s += 1
+    assert len(server.admit(endpoint, named("10.0.0.9", 5))) == 5
+
+
+def test_what_is_never_refused_leaves_a_debt_that_ends() -> None:
+    server = with_endpoint(Quota(requests_per_s=10))
+    endpoint = server.connect(ENDPOINT_HOST)
+    assert len(server.admit(endpoint, named("10.0.0.9", 10_000, HEARTBEAT))) == 10_000
+    server.clock.now_s += fair_shares.PAUSE_MAX_S + 1
+    assert len(server.admit(endpoint, named("10.0.0.9", 1))) == 1
+
+
+def test_a_stranger_cannot_name_another_ones_address() -> None:
+    server = with_endpoint(Quota(requests_per_s=10))
+    stranger, endpoint = server.connect("10.0.0.7"), server.connect(ENDPOINT_HOST)
+    server.admit(stranger, named("10.0.0.9", 100))
+    assert stranger.pauses_s != []
+    assert len(server.admit(endpoint, named("10.0.0.9", 10))) == 10
+
+
+def test_an_address_becomes_an_endpoints_and_is_none_any_more() -> None:
+    server = with_endpoint(Quota(requests_per_s=10))
+    one, endpoint = server.connect("10.0.0.7"), server.connect(ENDPOINT_HOST)
+    server.shares.apply(QuotaRules(Quota(requests_per_s=10), endpoints=networks("10.0.0.7")))
+    assert len(server.admit(one, named("10.0.0.9", 25))) == 11
+    server.admit(endpoint, named("10.0.0.8", 25))
+    assert endpoint.pauses_s != []
+    for each in (one, endpoint):
+        server.shares.leave(each.as_connection)
+        assert each.usage is None
+
+
+def test_a_grpc_clients_user_has_a_quota_too() -> None:
+    server = Server(Quota(requests_per_s=100), Quota(requests_per_s=1))
+    request = RemotingCommand(SEND)
+
+    def remark(host: str, user: str) -> str | None:
+        error = server.shares.client_refusal(request, host, user)
+        return None if error is None else error.remark
+
+    assert [remark("10.0.0.9", "alice"), remark("10.0.0.8", "alice")] == [None, None]
+    assert remark("10.0.0.7", "alice") == (
+        f"{fair_shares.BUSY}: user alice is over its quota of 1 requests a second, wait 1000 ms"
+    )
+    assert remark("10.0.0.9", "bob") is None
 
 
 def test_bytes_of_the_time_before_a_quota_are_not_charged() -> None:

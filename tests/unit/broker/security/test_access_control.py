@@ -2,6 +2,7 @@
 
 import hmac
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from broker.state.changes import PutSettings
 from broker.state.topics import HALF_TOPIC
 from commitlog.record import Message
 from remoting.acl import GRPC_USER, GrpcProof, Signer
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.headers.send import SendMessageRequestHeader, SendRequest
+from remoting.quotas import Quota, QuotaRules
 from tests.support.polling import loop_turns
 from tests.support.secured import INNER, ROOT, Secured
 
@@ -248,6 +250,19 @@ async def test_only_the_nodes_account_may_ask_for_grpc_clients(broker: Secured) 
     remark = await refused(broker, ROOT, GET_CONFIG, topic="orders", **proof())
     assert remark is not None
     assert remark.startswith("User:root may not ask for gRPC clients")
+
+
+async def test_quotas_count_the_grpc_client_behind_the_endpoint(broker: Secured) -> None:
+    await broker.allow("alice", "Topic:orders", "Get")
+    broker.parts.core.shares.apply(QuotaRules(Quota(requests_per_s=1)))
+    ask = partial(broker.ask, INNER, GET_CONFIG, topic="orders")
+    codes = [(await ask(**proof(host="10.0.0.9"))).code for _ in range(4)]
+    assert codes[3] == ResponseCode.SYSTEM_BUSY
+    assert ResponseCode.SYSTEM_BUSY not in codes[:2]
+    assert (await ask(**proof(host="10.0.0.8"))).code != ResponseCode.SYSTEM_BUSY
+    broker.parts.core.shares.apply(QuotaRules(user=Quota(requests_per_s=1)))
+    codes = [(await ask(**proof(host=f"10.0.0.{number}"))).code for number in range(3)]
+    assert codes[2] == ResponseCode.SYSTEM_BUSY
 
 
 async def test_refusals_are_counted_and_told_once(broker: Secured) -> None:
