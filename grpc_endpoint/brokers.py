@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from grpc_endpoint.call import PROOF
 from grpc_endpoint.messaging_pb2 import Code
-from grpc_endpoint.status import StatusError, refused
+from grpc_endpoint.status import StatusError, refused, refused_right
 from remoting.acl import GrpcProof
 from remoting.client.aio import RemotingClient, RouteTable
 from remoting.client.routes import (
@@ -144,7 +144,7 @@ class Brokers:
                     return Answer(answer, is_repeated)
                 problem = refused(answer.code, answer.remark)
                 if proof is not None and proof.user and answer.code == ResponseCode.NO_PERMISSION:
-                    problem = StatusError(Code.UNAUTHORIZED, problem.message)
+                    problem = refused_right(answer.remark)
                 if not self._may_try_again(broker_name, topic, answer, backoff.tries, is_repeated):
                     raise problem
             pause_s = backoff.failed(problem.message, self._loop.time())

@@ -30,9 +30,9 @@ from grpc_endpoint.messaging_pb2 import (
     SubscriptionEntry,
     TelemetryCommand,
 )
-from grpc_endpoint.status import StatusError
+from grpc_endpoint.status import StatusError, refused_right
 from grpc_endpoint.validation import BODY_BYTES_MAX
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.headers.consume import UnregisterClientRequestHeader
@@ -133,6 +133,8 @@ class Client:
     """Of the call that brought the settings: with the client's proof."""
     groups: set[str] = field(default_factory=set)
     """Consumer groups, of the settings and of heartbeats."""
+    refusal: StatusError | None = None
+    """Why a broker has refused its last registration: it has not the rights."""
 
     @property
     def is_consumer(self) -> bool:
@@ -200,7 +202,7 @@ class Clients:
             client.groups.add(group)
         for name in client.producer_groups:
             self._producers.setdefault(name, {})[client.client_id] = None
-        await self.beat(client)
+        await self._register(client)
         return await self.merged(settings)
 
     def _unlink(self, client: Client) -> None:
@@ -239,9 +241,11 @@ class Clients:
         """The client has sent a heartbeat. Raises StatusError."""
         await self._brokers.check_client()
         client.last_beat_s = self._loop.time()
-        if group is not None and client.is_consumer and group not in client.groups:
+        is_new = group is not None and client.is_consumer and group not in client.groups
+        if is_new and group is not None:
             client.groups.add(group)
-            await self.beat(client)
+        if is_new or client.refusal is not None:
+            await self._register(client)
 
     async def leave(self, client_id: str) -> None:
         """The client says that it goes. Raises StatusError."""
@@ -285,6 +289,12 @@ class Clients:
                 else:
                     await self._loop.create_task(self.beat(client), context=client.context)
 
+    async def _register(self, client: Client) -> None:
+        """Raises StatusError: a broker says that it has not the rights."""
+        await self.beat(client)
+        if client.refusal is not None:
+            raise client.refusal
+
     async def beat(self, client: Client) -> None:
         """Register the client at every node."""
         body = orjson.dumps(
@@ -294,18 +304,26 @@ class Clients:
                 "consumerDataSet": [_consumer(client, group) for group in sorted(client.groups)],
             }
         )
-        await self._send_to_all(RemotingCommand(RequestCode.HEART_BEAT, body=body, language=client.language))
+        command = RemotingCommand(RequestCode.HEART_BEAT, body=body, language=client.language)
+        refusals = [
+            refused_right(answer.remark)
+            for answer in await self._send_to_all(command)
+            if answer.code == ResponseCode.NO_PERMISSION
+        ]
+        client.refusal = refusals[0] if refusals else None
 
-    async def _send_to_all(self, command: RemotingCommand) -> None:
+    async def _send_to_all(self, command: RemotingCommand) -> list[RemotingCommand]:
+        """The answers of the nodes that answer."""
         try:
             info = await self._brokers.cluster()
         except StatusError as error:
             logger.warning("clients cannot be registered: %s", error)
-            return
+            return []
         addresses = {each for broker in info.brokers.values() for each in broker.broker_addrs.values()}
-        await asyncio.gather(*(self._send(address, command) for address in sorted(addresses)))
+        answers = await asyncio.gather(*(self._send(address, command) for address in sorted(addresses)))
+        return [answer for answer in answers if answer is not None]
 
-    async def _send(self, address: str, command: RemotingCommand) -> None:
+    async def _send(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
         proof = PROOF.get()
         fields = command.ext_fields | ({} if proof is None else proof.ext_fields())
         own = RemotingCommand(command.code, ext_fields=fields, body=command.body, language=command.language)
@@ -313,9 +331,10 @@ class Clients:
             answer = await self._brokers.client.invoke(address, own, BEAT_LIMIT_S)
         except RemotingError as error:
             logger.debug("%s does not answer: %s", address, error)
-            return
+            return None
         if answer.code != 0:
             logger.warning("%s refuses a heartbeat: %s", address, answer.remark)
+        return answer
 
 
 def _consumer(client: Client, group: str) -> dict[str, Any]:

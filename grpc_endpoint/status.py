@@ -61,6 +61,11 @@ def refused(code: int, remark: str | None) -> StatusError:
     return StatusError(_CODES.get(code, Code.INTERNAL_SERVER_ERROR), message)
 
 
+def refused_right(remark: str | None) -> StatusError:
+    """What a broker's NO_PERMISSION becomes that is about the client's account (ResponseBuilder)."""
+    return StatusError(Code.UNAUTHORIZED, refused(ResponseCode.NO_PERMISSION, remark).message)
+
+
 def combined(statuses: Iterable[Status], if_none: str) -> Status:
     """The status of an answer with a status for each entry: that of all of them, or MULTIPLE_RESULTS."""
     codes = {each.code for each in statuses}

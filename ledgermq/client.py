@@ -18,7 +18,7 @@ from remoting.client.routes import DEFAULT_QUEUES_MAX, Queue, RetryableError, su
 from remoting.client.tls import client_tls_from
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import ClientError
+from remoting.errors import ClientError, ReadOnlyTopicError
 from remoting.headers.consume import (
     PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,
@@ -152,6 +152,8 @@ class Producer:
         """One attempt to send. Raises: RetryableError if a retry may succeed, ClientError if not."""
         try:
             queues = await self._routes.publish_queues(topic)
+        except ReadOnlyTopicError:
+            raise
         except ClientError as error:
             raise RetryableError(str(error)) from error
         if not queues:

@@ -89,9 +89,14 @@ static Outcome make_command(FrameReader *reader, const Head *head, const uint8_t
     return outcome;
 }
 
-static bool is_signed(const Head *head) {
-    for (int at = head->field_count - 1; at >= 0; at--)
-        if (head->fields[at].value.size > 0 && SLICE_IS(&head->fields[at].key, "AccessKey")) return true;
+/* Whether a field of it counts that the typed header does not keep: a signature is checked over all fields, and
+   quotas ask for the gRPC client. */
+static bool keeps_fields(const Head *head) {
+    for (int at = head->field_count - 1; at >= 0; at--) {
+        const Slice *key = &head->fields[at].key;
+        bool is_kept = SLICE_IS(key, "AccessKey") || SLICE_IS(key, "LEDGERMQ_GRPC_HOST");
+        if (is_kept && head->fields[at].value.size > 0) return true;
+    }
     return false;
 }
 
@@ -105,8 +110,7 @@ static Outcome make_send(FrameReader *reader, const Head *head, const uint8_t *b
         return FAILED;
     }
     *slot_of(&reader->send, command, C_HEADER) = header;
-    /* A signature is checked over all fields, and the typed header does not keep them. */
-    if (is_signed(head)) *slot_of(&reader->command, command, C_EXT_FIELDS) = fields_dict(reader, head, &outcome);
+    if (keeps_fields(head)) *slot_of(&reader->command, command, C_EXT_FIELDS) = fields_dict(reader, head, &outcome);
     if (outcome == DONE) outcome = fill(reader, command, head, body, size);
     if (outcome == DONE) *made = command;
     else Py_DECREF(command);

@@ -54,3 +54,7 @@ class PendingRequestsFullError(RemotingError):
 
 class ClientError(Exception):
     """The cluster refused a request, or gave no answer in time. The text is a sentence for users."""
+
+
+class ReadOnlyTopicError(ClientError):
+    """A topic exists, and no broker has the permission to write to it."""

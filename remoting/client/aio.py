@@ -29,12 +29,13 @@ from remoting.connection import Connection
 from remoting.errors import (
     ClientError,
     ConnectFailedError,
+    ReadOnlyTopicError,
     RemotingClosedError,
     RemotingError,
     RequestTimeoutError,
 )
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
-from remoting.route import DEFAULT_TOPIC, TopicRoute
+from remoting.route import DEFAULT_TOPIC, PERM_WRITE, TopicRoute
 from remoting.router import Handler, Inbox, Router
 from remoting.tls import TlsLayer
 from sockets.dialled import is_usable_transport, nothing_listens
@@ -291,6 +292,7 @@ class RouteTable:
         cached until `invalidate`. May be empty.
 
         Raises:
+            ReadOnlyTopicError: no broker has the permission to write to the topic.
             ClientError: no name server gave a usable answer.
         """
         known = self._publish.get(topic)
@@ -303,6 +305,8 @@ class RouteTable:
     async def _request_publish_queues(self, topic: str) -> list[Queue]:
         route = await self.request(topic)
         if route is not None:
+            if route.queue_datas and not any(data.perm & PERM_WRITE for data in route.queue_datas):
+                raise ReadOnlyTopicError(f"no broker has the permission to write to the topic {topic}")
             return publish_queues(route)
         default = await self.request(DEFAULT_TOPIC)
         if default is None:

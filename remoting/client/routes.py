@@ -38,6 +38,11 @@ NOT_LEADER_CODES: Final = frozenset(
 )
 UNCERTAIN_CODES: Final = frozenset({ResponseCode.SYSTEM_ERROR, ResponseCode.TOPIC_NOT_EXIST})
 """May be passing: a leader that was just elected does not know all topics for a moment."""
+ACL_REFUSALS: Final = (
+    *("No default permission for ", "No acl config for ", "No accessKey is configured"),
+    *("Check signature failed for ", "Need admin permission "),
+)
+"""In the remark of a SYSTEM_ERROR of RocketMQ 4's access control: nothing passes by itself there."""
 _REASONS_MAX: Final = 4
 DEFAULT_QUEUES_MAX: Final = 4
 """Queues requested for a topic that is created by its first message, as stock clients do."""
@@ -65,7 +70,10 @@ def retry_of(answer: RemotingCommand) -> Retry:
     code = answer.code
     if code in BUSY_CODES:
         return Retry.SAME_NODE
-    names_leader = code == ResponseCode.SYSTEM_ERROR and "leader" in (answer.remark or "").lower()
+    remark = (answer.remark or "") if code == ResponseCode.SYSTEM_ERROR else ""
+    if any(words in remark for words in ACL_REFUSALS):
+        return Retry.NONE
+    names_leader = "leader" in remark.lower()
     if code in NOT_LEADER_CODES or names_leader:
         return Retry.NEW_LEADER
     return Retry.UNCERTAIN if code in UNCERTAIN_CODES else Retry.NONE

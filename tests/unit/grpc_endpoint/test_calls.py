@@ -232,6 +232,30 @@ async def test_settings_are_for_clients_whose_signature_a_broker_has_verified() 
     await stream.aclose()  # type: ignore[attr-defined]
 
 
+async def test_a_consumer_without_the_right_is_told_so_until_it_has_it() -> None:
+    cluster = FakeClient()
+    methods = served(cluster)
+    words = "User:alice has no permission to access Group:billing"
+    cluster.script(RequestCode.HEART_BEAT, *[answer(ResponseCode.NO_PERMISSION, words)] * 2)
+    telemetry, heartbeat = methods["Telemetry"].stream, methods["Heartbeat"].unary
+    assert telemetry is not None
+    assert heartbeat is not None
+    with pytest.raises(StreamRefusedError, match=words):
+        _ = [
+            each
+            async for each in telemetry(
+                signed_call(), commands(TelemetryCommand(settings=consumer_settings()))
+            )
+        ]
+    with pytest.raises(StatusError, match=words) as refused:
+        await heartbeat(signed_call(), HeartbeatRequest(group=BILLING))
+    assert refused.value.code == Code.UNAUTHORIZED
+    assert (await heartbeat(signed_call(), HeartbeatRequest(group=BILLING))).status.code == Code.OK
+    before = len(cluster.requests(RequestCode.HEART_BEAT))
+    assert (await heartbeat(signed_call(), HeartbeatRequest(group=BILLING))).status.code == Code.OK
+    assert len(cluster.requests(RequestCode.HEART_BEAT)) == before, "it is registered"
+
+
 async def test_routes_name_the_endpoints_of_the_request_and_the_topics_type() -> None:
     request = QueryRouteRequest(topic=ORDERS)
     request.endpoints.addresses.add(host="endpoint", port=8081)

@@ -36,6 +36,7 @@ class FakeBroker:
         self.sends: list[SendMessageRequestHeader] = []
         self.route_asks: list[str] = []
         self.has_leader = True
+        self.perm = 6
         self.pull_refusals: list[Refusal] = []
         self.grew = asyncio.Event()
         self.answers = asyncio.Event()
@@ -68,7 +69,7 @@ class FakeBroker:
             return error_response(request, ResponseCode.TOPIC_NOT_EXIST, "no route")
         addresses = {0 if self.has_leader else 2: self.address}
         count = self.topics[topic]
-        route = TopicRoute((QueueData("b", count, count, 6),), (BrokerData("c", "b", addresses),))
+        route = TopicRoute((QueueData("b", count, count, self.perm),), (BrokerData("c", "b", addresses),))
         return success_response(request, body=format_topic_route(route))
 
     async def _take(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:

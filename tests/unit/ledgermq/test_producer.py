@@ -11,6 +11,7 @@ from remoting.client.aio import RouteTable
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientError, RemotingError
+from remoting.route import PERM_READ
 from tests.support.polling import until
 from tests.unit.ledgermq.fake_broker import TOPIC, FakeBroker, serving
 
@@ -61,13 +62,31 @@ async def test_send_refused_for_now_asks_for_the_route_and_tries_again(code: Res
     assert len({parse_properties(send.properties.encode())["UNIQ_KEY"] for send in broker.sends}) == 1
 
 
-async def test_send_refused_for_good_is_not_tried_again() -> None:
+@pytest.mark.parametrize(
+    ("code", "remark"),
+    [
+        (ResponseCode.MESSAGE_ILLEGAL, "too long"),
+        (ResponseCode.NO_PERMISSION, "User:alice has no permission to access Topic:t from 10.0.0.7"),
+        (ResponseCode.SYSTEM_ERROR, "No default permission for topic:t"),
+        (ResponseCode.SYSTEM_ERROR, "Check signature failed for accessKey=alice"),
+    ],
+)
+async def test_send_refused_for_good_is_not_tried_again(code: ResponseCode, remark: str) -> None:
     broker = FakeBroker()
-    broker.refusals = [(ResponseCode.MESSAGE_ILLEGAL, "too long")]
+    broker.refusals = [(code, remark)]
     async with serving(broker) as client:
-        with pytest.raises(ClientError, match="code 13 to SEND_MESSAGE: too long"):
+        with pytest.raises(ClientError, match=f"code {code.value} to SEND_MESSAGE: {remark}"):
             await Producer(client, broker.address).send(TOPIC, b"m")
     assert len(broker.sends) == 1
+
+
+async def test_send_to_a_topic_without_write_permission_is_not_tried_again() -> None:
+    broker = FakeBroker()
+    broker.perm = PERM_READ
+    async with serving(broker) as client:
+        with pytest.raises(ClientError, match="permission to write to the topic"):
+            await Producer(client, broker.address).send(TOPIC, b"m")
+    assert broker.route_asks == [TOPIC]
 
 
 async def test_send_without_a_leader_waits_until_there_is_one() -> None:
