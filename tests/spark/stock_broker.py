@@ -29,6 +29,10 @@ PORT_TRIES = 100
 OPENED = ("java.nio", "sun.nio.ch", "jdk.internal.ref")
 """RocketMQ 4 unmaps deleted files by hand."""
 LOGGING = '<configuration><root level="OFF"/></configuration>'
+QUIET = {"transactionMetricFlushInterval": 200, "timerFlushIntervalMs": 10_000}
+"""Milliseconds. Before RocketMQ 5 first writes its figures of transactions, a thread spins for that time."""
+NO_TLS = "-Dtls.server.mode=disabled"
+"""Otherwise each of the servers begins with an RSA key of its own."""
 FILE_BYTES = 1 << 20
 """Of the log's files: small, so that old ones are there to be deleted."""
 PORTS_FROM, PORTS_FOR_ONE, _PORTS_SPREAD = 18_000, 20, 2_900
@@ -101,6 +105,7 @@ class StockBroker:
         settings |= {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
         settings |= {"mappedFileSizeCommitLog": FILE_BYTES, "diskMaxUsedSpaceRatio": 99}
         settings |= {"haListenPort": self._broker_port + _HA_PORT}
+        settings |= QUIET
         settings |= further
         if self._acl is not None:
             settings["aclEnable"] = "true"
@@ -155,7 +160,7 @@ class StockBroker:
         command += QUICK_JVM
         for package in OPENED:
             command += ["--add-opens", f"java.base/{package}=ALL-UNNAMED"]
-        command += [f"-Duser.home={self.folder}", "-cp", f"{self._jars}/*", main, "-c", str(config)]
+        command += [NO_TLS, f"-Duser.home={self.folder}", "-cp", f"{self._jars}/*", main, "-c", str(config)]
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 ending_with_parent(command),
