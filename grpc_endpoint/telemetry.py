@@ -142,6 +142,10 @@ class Telemetry:
                 print_thread_stack_trace_command=PrintThreadStackTraceCommand(nonce=nonce)
             )
             stack = (await self._asked(client, nonce, command)).thread_stack_trace.thread_stack_trace
+        try:
+            settings = await self._clients.merged(client.settings)
+        except StatusError:  # no broker says how the group consumes
+            settings = client.settings
         subscriptions = [
             {"topic": entry.topic.name, "subString": entry.expression.expression}
             for entry in client.settings.subscription.subscriptions
@@ -149,7 +153,11 @@ class Telemetry:
         info = {
             "jstack": stack,
             "mqTable": {},
-            "properties": {"PROP_CONSUME_TYPE": "CONSUME_POP", "PROP_CLIENT_VERSION": "gRPC"},
+            "properties": {
+                "PROP_CONSUME_TYPE": "CONSUME_POP",
+                "PROP_CLIENT_VERSION": "gRPC",
+                **_shown(client.host, settings),
+            },
             "statusTable": {},
             "subscriptionSet": subscriptions,
         }
@@ -187,6 +195,24 @@ class Telemetry:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "the client does not answer") from None
         finally:
             self._waiting.pop(nonce, None)
+
+
+def _shown(host: str, settings: Settings) -> dict[str, str]:
+    """A consumer's settings as operators read them."""
+    wanted, retries = settings.subscription, settings.backoff_policy
+    pauses = list(retries.customized_backoff.next)
+    if retries.WhichOneof("strategy") == "exponential_backoff":
+        pauses = [retries.exponential_backoff.initial, retries.exponential_backoff.max]
+    return {
+        "address": host,
+        "clientType": ClientType.Name(settings.client_type),
+        "fifo": str(wanted.fifo).lower(),
+        "longPollingTimeoutMs": str(wanted.long_polling_timeout.ToMilliseconds()),
+        "maxAttempts": str(retries.max_attempts),
+        "receiveBatchSize": str(wanted.receive_batch_size),
+        "requestTimeoutMs": str(settings.request_timeout.ToMilliseconds()),
+        "retryPausesMs": " ".join(str(each.ToMilliseconds()) for each in pauses),
+    }
 
 
 def _check_settings(settings: Settings) -> None:

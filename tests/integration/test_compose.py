@@ -53,6 +53,12 @@ class Composed:
         """What the service has at /data."""
         return self._folder / "group" / name
 
+    def scraped(self, job: str) -> list[str]:
+        """What Prometheus reads for this job."""
+        text = (ROOT / "docker/prometheus/prometheus.yml").read_text(encoding="utf-8").replace(NET, self._net)
+        (found,) = (each for each in yaml.safe_load(text)["scrape_configs"] if each["job_name"] == job)
+        return [target for group in found["static_configs"] for target in group["targets"]]
+
     def address(self, name: str) -> str:
         return str(self.services[name]["networks"]["ledgermq"]["ipv4_address"])
 
@@ -134,9 +140,9 @@ def test_the_file_makes_a_cluster_whose_members_know_each_other(composed: Compos
     composed.ledgermq("produce", "Composed", text="one\ntwo\n")
     read = composed.ledgermq("consume", "Composed", "--count", "2")
     assert sorted(read.splitlines()) == ["one", "two"]
-    for name in BROKERS:
-        metrics = httpx.get(f"http://{composed.address(name)}:10916/metrics", timeout=LIMIT_S)
-        assert "ledgermq_" in metrics.text
+    for job, prefix in (("ledgermq", "ledgermq_"), ("ledgermq-grpc", "ledgermq_grpc_")):
+        for target in composed.scraped(job):
+            assert prefix in httpx.get(f"http://{target}/metrics", timeout=LIMIT_S).text, target
     with Connection(f"{composed.address('namesrv')}:9876", LIMIT_S) as stranger:
         assert stranger.invoke(registration(f"{composed.address('admin')}:10911")).code == NO_PERMISSION
     assert "closing the replication connection" not in "".join(

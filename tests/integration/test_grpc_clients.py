@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ledgermq.local.plan import is_free
 from remoting.record import parse_properties
 from tests.integration.client_runs import (
     Driver,
@@ -21,9 +22,10 @@ from tests.integration.client_runs import (
     grpc_rust_driver,
     read_report,
 )
-from tests.integration.cluster import COMMAND, Cluster
+from tests.integration.cluster import COMMAND, Cluster, free_ports
 from tests.integration.streams import read_topic
 from tests.integration.waiting import wait_for
+from tests.support.children import ending_with_parent
 
 pytestmark = pytest.mark.integration
 SETTINGS = {
@@ -214,6 +216,35 @@ def test_sends_and_receives_go_on_when_the_leader_is_killed(client: Client) -> N
     assert set(bodies(received)) == set(range(count))
     client.cluster.restart(killed)
     client.cluster.wait_leader()
+
+
+def test_sends_and_receives_go_on_when_an_endpoint_is_killed(client: Client) -> None:
+    """It is one of two that the client was configured with, which a route names, too."""
+    topic = client.topic("endpoints")
+    group, count = f"{topic}-group", 100
+    address, other = second_endpoint(client.cluster)
+    try:
+        both = {"endpoint": f"{address};{client.cluster.grpc}"}
+        kind = "push" if client.language in PUSHES_AT_FAILOVER else "simple"
+        consuming = client.start(kind, topic, group, count=count, distinct="true", **both)
+        wait_for("the consumer", lambda: events(read_report(consuming[1]), "ready"), 30.0)
+        sending = client.start("send", topic, count=count, pauseMs=10, **both)
+        wait_for("some sends", lambda: len(bodies(read_report(sending[1]), "sent")) > SENT_BEFORE_KILL, 30.0)
+    finally:
+        other.kill()
+        other.wait()
+    assert bodies(finish(*sending), "sent") == list(range(count)), "each succeeded, at most after a retry"
+    assert set(bodies(finish(*consuming))) == set(range(count))
+
+
+def second_endpoint(cluster: Cluster) -> tuple[str, subprocess.Popen[bytes]]:
+    """One more process for the same cluster, with its address."""
+    port = free_ports(1)[2]
+    address = f"127.0.0.1:{port}"
+    command = [str(COMMAND), "grpc", "--namesrv", cluster.namesrv, "--port", str(port)]
+    process = subprocess.Popen(ending_with_parent(command), stderr=subprocess.DEVNULL)
+    wait_for("the second endpoint", lambda: not is_free(port), 20.0)
+    return address, process
 
 
 def test_receipt_handles_and_transactions_outlive_the_leader(client: Client) -> None:

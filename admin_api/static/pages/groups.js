@@ -65,6 +65,10 @@ const MEMBER_QUEUES = [
   { title: "Last pull", read: (row) => clock(row.lastPullAtMs, Date.now()) },
   { title: "Last consumed", read: (row) => clock(row.lastConsumeAtMs, Date.now()) },
 ];
+const MEMBER_SETTINGS = [
+  { title: "Setting", read: ([name]) => name },
+  { title: "Value", read: ([, value]) => value },
+];
 const MEMBER_RATES = [
   { title: "Topic", read: (row) => row.topic },
   { title: "Pulls/s", isNumber: true, read: (row) => amount(row.pullTps) },
@@ -197,10 +201,11 @@ function memberColumns(path) {
 async function showMember(path, clientId) {
   const title = `Consumer ${clientId}`;
   try {
-    const { queues, rates, stack } = await ask(`${path}/members/${encodeURIComponent(clientId)}/running?stack=true`);
+    const { properties, queues, rates, stack } = await ask(`${path}/members/${encodeURIComponent(clientId)}/running?stack=true`);
     await showDialog(title, html`
       <${Table} label="Its queues" columns=${MEMBER_QUEUES} keyOf=${(row) => `${row.topic}@${queueName(row)}/${row.isPop}`} rows=${queues} />
       <${Table} label="Its rates" columns=${MEMBER_RATES} keyOf=${(row) => row.topic} rows=${rates} />
+      <${Table} label="Its settings" columns=${MEMBER_SETTINGS} keyOf=${([name]) => name} rows=${Object.entries(properties)} />
       <h3>What its threads do</h3>
       ${stack === null ? html`<p>It tells no stack.</p>` : html`<pre>${stack}</pre>`}`);
   } catch (error) {

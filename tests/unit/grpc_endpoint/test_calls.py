@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
+import orjson
 import pytest
 from google.protobuf.json_format import MessageToDict
 
@@ -525,6 +526,35 @@ async def test_a_groups_own_retry_policy_is_in_its_consumers_settings(
     else:
         assert backoff == {kind: expected}
         assert kind.startswith("customized" if "next" in expected else "exponential")
+
+
+async def test_operators_see_a_consumers_settings() -> None:
+    cluster = FakeClient()
+    cluster.group = {
+        "retryMaxTimes": 3,
+        "groupRetryPolicy": {"customizedRetryPolicy": {"next": [1_000, 5_000]}},
+    }
+    method = served(cluster)["Telemetry"]
+    assert method.stream is not None
+    stream = method.stream(call(), commands(TelemetryCommand(settings=consumer_settings())))
+    await anext(stream)
+    asked = {"consumerGroup": "billing", "clientId": "client-1", "jstackEnable": "false"}
+    request = RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, ext_fields=asked)
+    shown = orjson.loads((await cluster.handler(request, None)).body)
+    assert shown["subscriptionSet"] == [{"topic": "orders", "subString": ""}]
+    assert (
+        shown["properties"].items()
+        >= {
+            "address": "10.0.0.7:40000",
+            "clientType": "PUSH_CONSUMER",
+            "fifo": "false",
+            "longPollingTimeoutMs": "20000",
+            "maxAttempts": "4",
+            "receiveBatchSize": "32",
+            "retryPausesMs": "1000 5000",
+        }.items()
+    )
+    await stream.aclose()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("topic", [None, "with blank"])
