@@ -16,23 +16,20 @@ from pathlib import Path
 from typing import get_args
 
 from grpc_endpoint.call import DEFAULT_S
-from grpc_endpoint.certificate import Certificate, CertificateFiles, self_signed
+from grpc_endpoint.certificate import self_signed
 from grpc_endpoint.endpoint import Endpoint
-from grpc_endpoint.forwarder import CONNECTIONS_MAX, Forwarder
 from grpc_endpoint.metrics import EndpointMetrics
 from grpc_endpoint.server import REQUEST_BYTES_MAX, STREAMS_MAX, GrpcServer, Limits
+from grpc_endpoint.transport import CONNECTIONS_MAX
 from remoting.acl import AclError, signer_from
 from remoting.client.aio import client_from
 from remoting.client.routes import name_server_addresses
 from remoting.client.tls import ClientTls
 from remoting.loop import run
-from remoting.tls import TlsMode
-from sockets.listening import bound
-from sockets.tls import TlsFilesError
+from remoting.tls import ServerTls, TlsMode
+from sockets.tls import PeerCheck, TlsCredentials, TlsFiles, TlsFilesError
 from telemetry.http_server import MetricsServer
 from telemetry.log_lines import FORMATS, LEVELS, Whereabouts, log_to_stderr
-
-INNER: str = "127.0.0.1:0"
 
 logger = logging.getLogger("grpc_endpoint")
 
@@ -43,12 +40,11 @@ class Options:
     host: str
     port: int
     tls_mode: TlsMode
-    files: CertificateFiles | None
+    files: TlsFiles | None
     broker_tls: ClientTls | None
     metrics_address: str
     metrics_port: int
     limits: Limits
-    connections_max: int
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log_to_stderr(parsed.log_format, parsed.log_level, Whereabouts("grpc"))
     files = None
     if parsed.tls_cert is not None:
-        files = CertificateFiles(parsed.tls_cert, parsed.tls_key, parsed.tls_ca)
+        files = TlsFiles(parsed.tls_cert, parsed.tls_key, parsed.tls_ca)
     broker_tls = None if parsed.broker_tls_ca is None else ClientTls(parsed.broker_tls_ca)
     options = Options(
         namesrv=parsed.namesrv,
@@ -69,8 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         broker_tls=broker_tls,
         metrics_address=parsed.metrics_address,
         metrics_port=parsed.metrics_port,
-        limits=Limits(parsed.max_request_bytes, parsed.max_calls, parsed.default_deadline),
-        connections_max=parsed.max_connections,
+        limits=Limits(
+            parsed.max_request_bytes, parsed.max_calls, parsed.default_deadline, parsed.max_connections
+        ),
     )
     return run(_serve(options))
 
@@ -124,7 +121,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         "--max-connections",
         type=_within(1, 1_000_000),
         default=CONNECTIONS_MAX,
-        help="connections, while TLS and plain text share the port (default %(default)s)",
+        help="connections (default %(default)s)",
     )
     add(
         "--default-deadline",
@@ -158,14 +155,15 @@ async def _serve(options: Options) -> int:
         logger.error("the endpoint cannot start: %s", error)
         return 1
     endpoint = Endpoint(client, options.namesrv, needs_proof=needs_proof)
-    listening: _Listening | None = None
+    server: GrpcServer | None = None
     try:
-        listening = await _listen(options, endpoint)
-        stop_metrics = await _serve_metrics(options, endpoint, listening)
+        server = GrpcServer(endpoint, options.limits, _tls(options))
+        await server.listen(options.host, options.port)
+        stop_metrics = await _serve_metrics(options, endpoint, server)
     except (OSError, TlsFilesError) as error:
         logger.error("the endpoint cannot start: %s", error)
-        if listening is not None:
-            await listening.stop()
+        if server is not None:
+            await server.stop()
         await client.close()
         return 1
     endpoint.start(f"{own_host(options.host, options.namesrv)}:{options.port}")
@@ -173,7 +171,7 @@ async def _serve(options: Options) -> int:
     gc.collect()
     gc.freeze()
     await stopped.wait()
-    await listening.stop()
+    await server.stop()
     await endpoint.stop()
     await stop_metrics()
     await client.close()
@@ -196,60 +194,28 @@ def own_host(host: str, namesrv: str) -> str:
     return f"[{found}]" if ":" in found else found
 
 
-@dataclass(frozen=True, slots=True)
-class _Listening:
-    """The server, and what is before it where the port has TLS and plain text."""
-
-    server: GrpcServer
-    forwarder: Forwarder | None = None
-
-    def connections(self) -> int | None:
-        return None if self.forwarder is None else len(self.forwarder)
-
-    async def stop(self) -> None:
-        if self.forwarder is not None:
-            self.forwarder.stop_listening()
-        await self.server.stop()
-        if self.forwarder is not None:
-            await self.forwarder.stop()
-
-
-async def _listen(options: Options, endpoint: Endpoint) -> _Listening:
-    """Serve as the options say. Raises OSError, TlsFilesError."""
-    address = f"[{options.host}]:{options.port}" if ":" in options.host else f"{options.host}:{options.port}"
-    bound(options.host, options.port).close()  # says by which process the port is used
-    certificate: Certificate | CertificateFiles | None = None
-    if options.tls_mode != "disabled":
-        certificate = options.files or self_signed()
-    limits = options.limits
-    if options.tls_mode != "permissive":
-        server = GrpcServer(endpoint, limits=limits)
-        server.listen(address, certificate)
-        await server.start()
-        return _Listening(server)
-    forwarder: Forwarder | None = None
-    server = GrpcServer(endpoint, lambda inner: forwarder.host_of(inner) if forwarder else inner, limits)
-    plain_port, tls_port = server.listen(INNER), server.listen(INNER, certificate)
-    forwarder = Forwarder(plain_port, tls_port, options.connections_max)
-    await server.start()
-    await forwarder.listen(options.host, options.port)
-    return _Listening(server, forwarder)
+def _tls(options: Options) -> ServerTls | None:
+    """Raises OSError, TlsFilesError."""
+    if options.tls_mode == "disabled":
+        return None
+    files = options.files or self_signed().in_memory()
+    peer_check: PeerCheck = "none" if files.authorities is None else "required"
+    credentials = TlsCredentials(files, "server", peer_check, protocols=("h2",))
+    return ServerTls(credentials, refuses_plain=options.tls_mode == "enforcing")
 
 
 async def _serve_metrics(
-    options: Options, endpoint: Endpoint, listening: _Listening
+    options: Options, endpoint: Endpoint, server: GrpcServer
 ) -> Callable[[], Awaitable[None]]:
     """Answer Prometheus if wanted; returns what ends it. Raises OSError."""
-    metrics = EndpointMetrics(
-        listening.server.calls, endpoint.clients, endpoint.renewals, listening.connections
-    )
-    server = MetricsServer(metrics.render, options.metrics_address, options.metrics_port)
+    metrics = EndpointMetrics(server.calls, endpoint.clients, endpoint.renewals, lambda: server.connections)
+    answering = MetricsServer(metrics.render, options.metrics_address, options.metrics_port)
     if options.metrics_port:
-        await server.start()
+        await answering.start()
         await metrics.delay.start()
 
     async def stop() -> None:
-        await server.stop()
+        await answering.stop()
         await metrics.delay.stop()
 
     return stop

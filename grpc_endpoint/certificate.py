@@ -1,4 +1,4 @@
-"""The server's certificate: from files, which are read again when they change, or one that signs itself.
+"""A certificate that signs itself, for an endpoint that is started without one.
 
 RocketMQ's clients speak TLS unless they are configured otherwise, and do not check by whom a certificate is
 signed. So there is one without any configuration, as in RocketMQ's proxy (tlsTestModeEnable): it keeps others
@@ -7,60 +7,31 @@ from reading what is sent, and proves nothing about the server.
 
 import datetime
 import ipaddress
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sockets.tls import TlsFilesError
+from sockets.tls import TlsFiles
 
 VALID_DAYS: Final = 3_650
-FILE_BYTES_MAX: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """PEM texts: the chain, its private key, and the authorities of clients' certificates, if these are
-    needed.
-    """
+    """PEM texts: the chain, and its private key."""
 
     chain: bytes
     key: bytes
-    client_authorities: bytes | None = None
 
+    def in_memory(self) -> TlsFiles:
+        """As files that are on no disk, for as long as the process lives: OpenSSL's context reads files only.
 
-@dataclass(frozen=True, slots=True)
-class CertificateFiles:
-    """`authorities`: clients must show a certificate that one of them has signed."""
-
-    chain: Path
-    key: Path | None = None
-    authorities: Path | None = None
-
-    def changed_at(self) -> tuple[int, ...]:
-        """Differs when one of the files was replaced. Raises TlsFilesError."""
-        try:
-            return tuple(path.stat().st_mtime_ns for path in self._paths())
-        except OSError as error:
-            raise TlsFilesError(f"{error.filename} cannot be read: {error.strerror}") from error
-
-    def load(self) -> Certificate:
-        """Raises TlsFilesError."""
-        authorities = None if self.authorities is None else _read(self.authorities)
-        return Certificate(_read(self.chain), _read(self.key or self.chain), authorities)
-
-    def _paths(self) -> tuple[Path, ...]:
-        return tuple(path for path in (self.chain, self.key, self.authorities) if path is not None)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            text = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise TlsFilesError(f"{path} cannot be read: {error.strerror}") from error
-    if len(text) > FILE_BYTES_MAX or b"-----BEGIN " not in text:
-        raise TlsFilesError(f"{path} is no PEM file")
-    return text
+        Raises OSError.
+        """
+        file = os.memfd_create("certificate")
+        os.write(file, self.chain + self.key)
+        return TlsFiles(Path(f"/proc/self/fd/{file}"))
 
 
 def self_signed() -> Certificate:

@@ -44,14 +44,14 @@ class CallFigures:
 
 
 class EndpointMetrics(Collector):
-    """`renewals`: the messages that are renewed. `connections`: how many there are, where that is known."""
+    """`renewals`: the messages that are renewed. `connections`: how many there are."""
 
     def __init__(
         self,
         calls: Mapping[str, CallFigures],
         clients: Iterable[Client],
         renewals: Sized,
-        connections: Callable[[], int | None],
+        connections: Callable[[], int],
     ) -> None:
         self._calls = calls
         self._clients = clients
@@ -69,8 +69,7 @@ class EndpointMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Collector."""
         yield from self._of_calls()
-        text = "Connections; no sample where the port has TLS or plain text alone."
-        yield gauge("grpc_connections", text, self._connections())
+        yield gauge("grpc_connections", "Connections of clients.", self._connections())
         kinds = Counter((each.language, ClientType.Name(each.settings.client_type)) for each in self._clients)
         clients: list[Row] = [(kind, count) for kind, count in sorted(kinds.items())]
         yield gauges("grpc_clients", "Clients with settings.", ("language", "type"), clients)

@@ -86,8 +86,9 @@ class TlsCredentials:
         side: Side,
         peer_check: PeerCheck = "required",
         checks_host_name: bool = False,
+        protocols: tuple[str, ...] = (),
     ) -> None:
-        """Load the files.
+        """Load the files. `protocols`: that the peer may choose from (ALPN); empty: it is not asked.
 
         Raises:
             TlsFilesError: a file cannot be read, or a key does not belong to its certificate.
@@ -96,6 +97,7 @@ class TlsCredentials:
         self._side: Side = side
         self._peer_check = peer_check
         self._checks_host_name = checks_host_name
+        self._protocols = protocols
         self._state = self._stat()
         self._context = self._load()
 
@@ -150,6 +152,8 @@ class TlsCredentials:
             "optional": ssl.CERT_OPTIONAL,
             "required": ssl.CERT_REQUIRED,
         }[self._peer_check]
+        if self._protocols:
+            context.set_alpn_protocols(self._protocols)
         if self._files.certificate is not None:
             _load_certificate(context, self._files.certificate, self._files.key)
         if self._peer_check != "none":

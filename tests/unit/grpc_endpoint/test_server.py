@@ -13,7 +13,6 @@ from grpc import aio
 
 from grpc_endpoint.certificate import self_signed
 from grpc_endpoint.endpoint import SERVICE, Endpoint
-from grpc_endpoint.forwarder import Forwarder
 from grpc_endpoint.health import HEALTH_SERVICE
 from grpc_endpoint.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_endpoint.messaging_pb2 import (
@@ -25,8 +24,10 @@ from grpc_endpoint.messaging_pb2 import (
     TelemetryCommand,
 )
 from grpc_endpoint.metrics import CANCELLED, REFUSED, EndpointMetrics
-from grpc_endpoint.server import GrpcServer, Limits, host_of_peer
+from grpc_endpoint.server import GrpcServer, Limits
 from remoting.client.aio import RemotingClient
+from remoting.tls import ServerTls
+from sockets.tls import TlsCredentials
 from tests.support.polling import until
 from tests.unit.grpc_endpoint.cluster import NAMESRV
 from tests.unit.grpc_endpoint.test_calls import FakeClient
@@ -38,10 +39,11 @@ ROUTE = QueryRouteRequest(topic=Resource(name="orders"))
 
 
 @asynccontextmanager
-async def serving(limits: Limits | None = None) -> AsyncIterator[tuple[GrpcServer, int]]:
-    server = GrpcServer(Endpoint(cast("RemotingClient", FakeClient()), NAMESRV), limits=limits)
-    port = server.listen("127.0.0.1:0")
-    await server.start()
+async def serving(
+    limits: Limits | None = None, tls: ServerTls | None = None
+) -> AsyncIterator[tuple[GrpcServer, int]]:
+    server = GrpcServer(Endpoint(cast("RemotingClient", FakeClient()), NAMESRV), limits, tls)
+    port = await server.listen("127.0.0.1", 0)
     try:
         yield server, port
     finally:
@@ -126,30 +128,15 @@ async def test_health_follows_the_cluster_and_ends_with_the_server() -> None:
 
 async def test_tls_and_plain_text_are_on_one_port() -> None:
     certificate = self_signed()
-    seen: list[str] = []
-    forwarder: Forwarder | None = None
-
-    def host_of(inner: str) -> str:
-        assert forwarder is not None
-        seen.append(forwarder.host_of(inner))
-        return seen[-1]
-
-    server = GrpcServer(Endpoint(cast("RemotingClient", FakeClient()), NAMESRV), host_of)
-    forwarder = Forwarder(server.listen("127.0.0.1:0"), server.listen("127.0.0.1:0", certificate))
-    await server.start()
-    port = await forwarder.listen("127.0.0.1", 0)
+    tls = ServerTls(
+        TlsCredentials(certificate.in_memory(), "server", "none", protocols=("h2",)), refuses_plain=False
+    )
     credentials = grpc.ssl_channel_credentials(certificate.chain)
-    try:
-        async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            assert (await route(channel)(ROUTE, metadata=METADATA, timeout=5)).status.code == Code.OK
-        async with aio.secure_channel(f"localhost:{port}", credentials) as channel:
-            assert (await route(channel)(ROUTE, metadata=METADATA, timeout=5)).status.code == Code.OK
-    finally:
-        await server.stop()
-        await forwarder.stop()
-    assert len({host for host in seen if host.startswith("127.0.0.1:")}) == 2, "each client's own address"
-
-
-def test_the_address_of_a_peer() -> None:
-    assert host_of_peer("ipv4:10.0.0.7:40000") == "10.0.0.7:40000"
-    assert host_of_peer("ipv6:%5B::1%5D:40000") == "[::1]:40000"
+    async with (
+        serving(tls=tls) as (server, port),
+        aio.insecure_channel(f"127.0.0.1:{port}") as plain,
+        aio.secure_channel(f"localhost:{port}", credentials) as secure,
+    ):
+        assert (await route(plain)(ROUTE, metadata=METADATA, timeout=5)).status.code == Code.OK
+        assert (await route(secure)(ROUTE, metadata=METADATA, timeout=5)).status.code == Code.OK
+        assert server.connections == 2

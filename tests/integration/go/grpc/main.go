@@ -18,8 +18,8 @@ import (
 
 const (
 	kinds    = 3
-	maximum  = 16 // messages of one receive
-	limit    = 60 * time.Second
+	maximum  = 16               // messages of one receive
+	limit    = 90 * time.Second // a message whose answer died with the leader comes again after a minute
 	pollWait = 5 * time.Second
 )
 
@@ -40,7 +40,7 @@ func main() {
 	check(err)
 	report.Encoder = json.NewEncoder(file)
 	rocketmq.ResetLogger()
-	actions := map[string]func(){"send": send, "simple": simple, "push": push, "transact": transact}
+	actions := map[string]func(){"send": send, "load": load, "simple": simple, "push": push, "transact": transact}
 	actions[os.Args[1]]()
 	write(map[string]any{"event": "end"})
 }
