@@ -43,7 +43,13 @@ CLIENTS = {
     "rust": grpc_rust_driver,
 }
 IN_EVERY_RUN = {"go", "python"}
-LACKS = {"go": {"recall"}, "rust": {"push", "recall", "change"}}
+LACKS = {
+    "go": {"priority", "recall"},
+    "java": {"priority"},
+    "node": {"priority"},
+    "rust": {"change", "priority", "push", "recall"},
+}
+"""What the client has not; of priorities, what its driver does not ask for."""
 PUSHES_AT_FAILOVER = {"go", "node"}
 SENT_BEFORE_KILL = 20
 
@@ -156,6 +162,13 @@ def test_messages_of_a_group_arrive_in_order(client: Client) -> None:
     for remainder in range(3):
         numbers = [number for number in bodies(received) if number % 3 == remainder]
         assert numbers == list(range(remainder, COUNT, 3))
+
+
+def test_the_highest_priority_comes_first(client: Client) -> None:
+    client.need("priority")
+    topic = client.topic("priority", "PRIORITY")
+    client.run("send", topic, count=4, kind="priority")
+    assert bodies(client.run("simple", topic, f"{topic}-group", count=4)) == [3, 2, 1, 0]
 
 
 def test_a_delayed_message_waits_and_a_recalled_one_never_comes(client: Client) -> None:

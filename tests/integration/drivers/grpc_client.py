@@ -3,7 +3,8 @@
 
 usage: python grpc_client.py ACTION endpoint=… topic=… group=… out=… [count=N] …
 
-send      count messages `N`; kind=normal|fifo|delay, tag=, delayMs= (kind delay), recall=true (the last one)
+send      count messages `N`; kind=normal|fifo|delay|priority (N), tag=, delayMs= (kind delay),
+          recall=true (the last one)
 simple    a simple consumer, until count messages are acknowledged; filter=, sql=, invisibleS=;
           change=BODY is not acknowledged the first time, but made visible again after a second
 push      a push consumer, until it was given count messages; fail=BODY with times=N fails N times
@@ -83,6 +84,8 @@ def message_of(options: dict[str, str], number: int) -> Any:
         message.message_group = f"group{number % 3}"
     if options.get("kind") == "delay":
         message.delivery_timestamp = int(time.time() + int(options["delayMs"]) / 1000)
+    if options.get("kind") == "priority":
+        message.priority = number
     return message
 
 
