@@ -338,6 +338,13 @@ def leading(entries: int = 3) -> Bench:
     return bench
 
 
+def test_an_answer_that_nothing_waits_for_is_passed_over() -> None:
+    bench = leading()
+    output = bench.receive("n1", answer(9, term=2, is_leader=True))
+    assert not output.send_now
+    assert bench.node.status(bench.now_ms).role is Role.LEADER
+
+
 def test_leader_counts_nothing_of_a_peer_that_lost_its_log_until_it_is_compared() -> None:
     bench = leading()
     assert bench.node.status(bench.now_ms).watermarks_by_term[2]["n1"] == 3

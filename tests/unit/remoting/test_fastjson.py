@@ -8,10 +8,12 @@ from remoting.fastjson import (
     REQUEST_BYTES_MAX,
     REQUEST_VALUES_MAX,
     FastjsonError,
+    list_in_steps,
     loads,
     loads_request,
     object_key_map,
 )
+from remoting.slices import finish
 
 _QUEUE = {"topic": "T", "queueId": 0, "brokerName": "b"}
 _QUEUE_TEXT = '{"brokerName":"b","queueId":0,"topic":"T"}'
@@ -39,6 +41,12 @@ def test_object_key_map_is_written_as_java_reads_it() -> None:
     second = _QUEUE_TEXT.replace(":0", ":1")
     assert body.decode() == f'{{"offsetTable":{{{_QUEUE_TEXT}:123,{second}:0}}}}'
     assert loads(body)["offsetTable"] == {_QUEUE_TEXT: 123, second: 0}
+
+
+def test_a_long_list_is_written_in_steps() -> None:
+    steps = list_in_steps([{"number": number} for number in range(100)])
+    assert len([next(steps) for _ in range(3)]) == 3
+    assert loads(orjson.dumps(finish(steps))) == [{"number": number} for number in range(100)]
 
 
 def test_strings_keep_their_braces_and_escapes() -> None:
@@ -106,6 +114,8 @@ def test_a_request_body_is_bounded_before_it_is_read() -> None:
         loads_request(most[:-1] + b",1,1]")
     with pytest.raises(FastjsonError, match=r"bytes; 2097152 are possible"):
         loads_request(b'"' + b"x" * REQUEST_BYTES_MAX + b'"')
+    with pytest.raises(FastjsonError, match="too much for fastjson's form of it"):
+        loads_request(b"{0:" + b'"' * 50_000)
 
 
 def test_a_long_text_is_not_read_token_by_token() -> None:

@@ -63,7 +63,8 @@ def test_doubles(text: str, number: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", ".", "e5", "5e", "0x10", "nan", "inf", "1_0", "\u0661", "\u00a05", "5l", "1dd"]
+    "text",
+    ["", " ", ".", "e5", "5e", "0x10", "nan", "inf", "1_0", "\u0661", "\u00a05", "5l", "1dd", "1" * 16_385],
 )
 def test_what_is_no_double(text: str) -> None:
     with pytest.raises(NotANumberError):
