@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import socket
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +55,23 @@ def measure(side: LedgerMQ, port: int, endpoint: psutil.Process, load: dict[str,
     return {name: round(value, 1) for name, value in figures.items()}
 
 
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1.0).close()
+    except OSError:
+        return False
+    return True
+
+
 def start_endpoint(side: LedgerMQ, tree: Path, name: str, port: int) -> psutil.Process:
     command = [sys.executable, "-P", "-m", "grpc_endpoint", "--namesrv", side.namesrv, "--port", str(port)]
-    return psutil.Process(side.processes.spawn(f"grpc-{name}", command, {"PYTHONPATH": str(tree)}).pid)
+    process = psutil.Process(side.processes.spawn(f"grpc-{name}", command, {"PYTHONPATH": str(tree)}).pid)
+    end_s = time.monotonic() + START_LIMIT_S
+    while not listens(port):
+        if not process.is_running() or time.monotonic() > end_s:
+            raise SystemExit(f"the endpoint {name} does not listen")
+        time.sleep(0.1)
+    return process
 
 
 def create_topic(side: LedgerMQ) -> None:

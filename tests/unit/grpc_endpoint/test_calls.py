@@ -46,6 +46,8 @@ from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingClosedError
+from remoting.headers.send import SendMessageRequestHeader
+from remoting.route import DEFAULT_TOPIC
 from tests.unit.grpc_endpoint.cluster import BROKER, NAMESRV, FakeCluster, answer
 from tests.unit.grpc_endpoint.test_messages import encoded
 
@@ -278,17 +280,18 @@ async def test_a_group_in_order_is_assigned_each_queue() -> None:
 
 async def test_a_transaction_gets_an_id_that_names_its_half_message() -> None:
     cluster = FakeClient("TRANSACTION")
-    cluster.script(
-        RequestCode.SEND_MESSAGE, answer(queueOffset=9, queueId=0, msgId="7F00000100002A9F0000000000001267")
-    )
+    stored = answer(queueOffset=9, queueId=0, msgId="7F00000100002A9F0000000000001267")
+    cluster.script(RequestCode.SEND_MESSAGE_V2, stored)
     system = SystemProperties(message_id="01AB", message_type=MessageType.TRANSACTION)
     message = Message(topic=ORDERS, system_properties=system, body=b"x")
     response = await unary(cluster, "SendMessage", SendMessageRequest(messages=[message]))
     (entry,) = response.entries
     assert (response.status.code, entry.status.code, entry.message_id) == (Code.OK, Code.OK, "01AB")
     assert TransactionId.parse(entry.transaction_id) == TransactionId(9, 4_711, BROKER, "01AB")
-    (sent,) = cluster.requests(RequestCode.SEND_MESSAGE)
-    assert sent.ext_fields["sysFlag"] == "4"
+    (sent,) = cluster.requests(RequestCode.SEND_MESSAGE_V2)
+    header = SendMessageRequestHeader.parse(sent.ext_fields)
+    assert (header.topic, header.producer_group, header.default_topic) == ("orders", "orders", DEFAULT_TOPIC)
+    assert (header.sys_flag, header.default_topic_queue_nums, header.is_batch) == (4, 4, False)
     request = EndTransactionRequest(
         topic=ORDERS, transaction_id=entry.transaction_id, resolution=TransactionResolution.COMMIT
     )
@@ -314,7 +317,7 @@ async def test_a_message_must_be_of_its_topics_type(accepted: str, system: dict[
     message = Message(topic=ORDERS, system_properties=SystemProperties(message_id="1", **system), body=b"x")
     response = await unary(cluster, "SendMessage", SendMessageRequest(messages=[message]))
     assert response.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
-    assert not cluster.requests(RequestCode.SEND_MESSAGE)
+    assert not cluster.requests(RequestCode.SEND_MESSAGE_V2)
 
 
 async def test_a_send_without_messages_or_with_two_topics_is_corrupted() -> None:
