@@ -1,4 +1,4 @@
-"""Makes the message classes of messaging.proto and health.proto: messaging_pb2.py with the types in
+"""Makes the message classes of messaging.proto and its neighbours: messaging_pb2.py with the types in
 messaging_pb2.pyi, and so on.
 
 `python -m grpc_endpoint.generate` writes them beside it, as an editable installation does; a wheel gets them
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 PACKAGE: Final = Path(__file__).resolve().parent
-SOURCES: Final = ("messaging", "health")
+SOURCES: Final = ("messaging", "health", "reflection")
 MADE: Final = tuple(f"{name}_pb2.{suffix}" for name in SOURCES for suffix in ("py", "pyi"))
 LIMIT_S: Final = 60.0
 

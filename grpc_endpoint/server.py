@@ -1,4 +1,4 @@
-"""The server: the endpoint's methods and those of grpc.health.v1 on one port, until it is stopped."""
+"""The server: the endpoint's methods, health and reflection on one port, until it is stopped."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -13,6 +13,8 @@ from grpc_endpoint.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_endpoint.http2.connection import Http2Limits
 from grpc_endpoint.messaging_pb2 import Code
 from grpc_endpoint.metrics import CallFigures
+from grpc_endpoint.reflection import REFLECTION_SERVICES, Reflection
+from grpc_endpoint.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 from grpc_endpoint.rpc import Calls, GrpcStatus, RpcError, Served
 from grpc_endpoint.transport import CONNECTIONS_MAX, Listener
 from remoting.tls import ServerTls
@@ -51,6 +53,8 @@ class GrpcServer:
         """Of each method."""
         served = {f"/{SERVICE}/{name}": _served(each, self.calls[name]) for name, each in methods.items()}
         served |= {f"/{HEALTH_SERVICE}/{each.name}": each for each in self._health_methods()}
+        reflection = _reflection_method(Reflection())
+        served |= {f"/{name}/{reflection.name}": reflection for name in REFLECTION_SERVICES}
         self._calls = Calls(served, self._call_of, limits.request_bytes)
         http2_limits = Http2Limits(limits.streams, METADATA_BYTES_MAX)
         self._listener = Listener(self._calls.on_request, http2_limits, tls, limits.connections)
@@ -102,6 +106,16 @@ def _served(method: Method, figures: CallFigures) -> Served:
     return Served(
         method.name, read, method.unary, method.stream, method.reads_stream, method.refusal, code_of, figures
     )
+
+
+def _reflection_method(reflection: Reflection) -> Served:
+    def info(
+        _: Call, requests: AsyncIterator[ServerReflectionRequest]
+    ) -> AsyncIterator[ServerReflectionResponse]:
+        return reflection.info(requests)
+
+    name, read, figures = "ServerReflectionInfo", ServerReflectionRequest.FromString, CallFigures()
+    return Served(name, read, None, info, True, None, _no_code, figures, is_anonymous=True)
 
 
 def _no_code(_: object) -> int:

@@ -40,9 +40,10 @@ ROUTE = QueryRouteRequest(topic=Resource(name="orders"))
 
 @asynccontextmanager
 async def serving(
-    limits: Limits | None = None, tls: ServerTls | None = None
+    limits: Limits | None = None, tls: ServerTls | None = None, *, needs_proof: bool = False
 ) -> AsyncIterator[tuple[GrpcServer, int]]:
-    server = GrpcServer(Endpoint(cast("RemotingClient", FakeClient()), NAMESRV), limits, tls)
+    endpoint = Endpoint(cast("RemotingClient", FakeClient()), NAMESRV, needs_proof=needs_proof)
+    server = GrpcServer(endpoint, limits, tls)
     port = await server.listen("127.0.0.1", 0)
     try:
         yield server, port
