@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -49,8 +50,41 @@ def read(path: Path) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
-def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+@dataclass(slots=True)
+class Seen:
+    """What the tests ask of a module's tree, which is read once: line numbers, and lines of each function."""
+
+    functions: dict[str, int] = field(default_factory=dict)
+    prints: list[int] = field(default_factory=list)
+    sleeps: list[int] = field(default_factory=list)
+    relative_imports: list[int] = field(default_factory=list)
+
+
+@cache
+def seen(path: Path) -> Seen:
+    found = Seen()
+    for node in ast.walk(ast.parse(read(path))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            found.functions[node.name] = max(lines, found.functions.get(node.name, 0))
+        elif isinstance(node, ast.ImportFrom) and node.level > 0:
+            found.relative_imports.append(node.lineno)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+            found.prints.append(node.lineno)
+        elif isinstance(node, ast.Call) and is_sleep(node):
+            found.sleeps.append(node.lineno)
+    return found
+
+
+def is_sleep(node: ast.Call) -> bool:
+    """A call of time.sleep or asyncio.sleep for longer than a turn of the loop."""
+    if (
+        not isinstance(node, ast.Call)
+        or not isinstance(node.func, ast.Attribute)
+        or node.func.attr != "sleep"
+    ):
+        return False
+    return ast.unparse(node.func) in {"asyncio.sleep", "time.sleep"} and ast.unparse(node.args[0]) != "0"
 
 
 def test_project_files_are_found() -> None:
@@ -61,9 +95,7 @@ def test_project_files_are_found() -> None:
 
 def test_functions_are_short() -> None:
     lines = {
-        f"{path}:{function.name}": (function.end_lineno or function.lineno) - function.lineno + 1
-        for path in python_files()
-        for function in functions(ast.parse(read(path)))
+        f"{path}:{name}": count for path in python_files() for name, count in seen(path).functions.items()
     }
     assert {name: count for name, count in lines.items() if count > FUNCTION_LINES_MAX} == {}
 
@@ -76,11 +108,10 @@ def test_no_path_of_a_machine_is_named() -> None:
 def test_libraries_log_and_never_print() -> None:
     """Output belongs to the command line, the benchmarks and what a process says before its log exists."""
     found = [
-        f"{path}:{node.lineno}"
+        f"{path}:{line}"
         for path in python_files()
         if path.parts[0] in LIBRARIES and path.name != "__main__.py"
-        for node in ast.walk(ast.parse(read(path)))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+        for line in seen(path).prints
     ]
     assert found == []
 
@@ -112,30 +143,16 @@ WAITING_IS_THE_SUBJECT = {
 }
 
 
-def is_sleep(node: ast.AST) -> bool:
-    """A call of time.sleep or asyncio.sleep for longer than a turn of the loop."""
-    if not isinstance(node, ast.Call) or ast.unparse(node.func) not in {"asyncio.sleep", "time.sleep"}:
-        return False
-    return ast.unparse(node.args[0]) != "0"
-
-
 def test_unit_tests_do_not_sleep() -> None:
     """They poll with a deadline (tests/support/polling.py), set the clock, or wait for an event."""
     found = {
-        str(path)
-        for path in python_files()
-        if path.parts[:2] == ("tests", "unit") and any(map(is_sleep, ast.walk(ast.parse(read(path)))))
+        str(path) for path in python_files() if path.parts[:2] == ("tests", "unit") and seen(path).sleeps
     }
     assert found == set(WAITING_IS_THE_SUBJECT)
 
 
 def test_imports_are_absolute() -> None:
-    found = [
-        f"{path}:{node.lineno}"
-        for path in python_files()
-        for node in ast.walk(ast.parse(read(path)))
-        if isinstance(node, ast.ImportFrom) and node.level > 0
-    ]
+    found = [f"{path}:{line}" for path in python_files() for line in seen(path).relative_imports]
     assert found == []
 
 
