@@ -162,6 +162,7 @@ class Run:
 
     def measure(self) -> LoadResult:
         """Run to the end of the time, then wait for the answers that are still missing."""
+        were_frozen = gc.get_freeze_count() > 0
         gc.collect()
         gc.freeze()
         cpu_s = time.process_time()
@@ -173,7 +174,8 @@ class Run:
             self._loop()
             self._drain()
         finally:
-            gc.unfreeze()
+            if not were_frozen:
+                gc.unfreeze()
             for pipe in self._pipes:
                 pipe.close()
             self._selector.close()

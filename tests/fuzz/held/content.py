@@ -80,6 +80,7 @@ def name_server_thread(tls: ServerTlsSettings = ServerTlsSettings()) -> ServerTh
 def as_in_production() -> Iterator[None]:
     """The garbage collector is set as a node that has started sets it, and little is logged."""
     thresholds = gc.get_threshold()
+    were_frozen = gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_MAX, MIDDLE_MAX, OLD_MAX)
@@ -89,7 +90,8 @@ def as_in_production() -> Iterator[None]:
     finally:
         logging.disable(logging.NOTSET)
         gc.set_threshold(*thresholds)
-        gc.unfreeze()
+        if not were_frozen:  # else it stays so: those of a test run are frozen for good (tests/conftest.py)
+            gc.unfreeze()
 
 
 def fill_broker(port: int) -> Peer:
