@@ -205,8 +205,10 @@ class PopLedger(LoadedMachine[PopTable]):
             return
         while self._ops:
             body, count = _joined(self._ops)
-            # Requests wait for the last of these records: the log commits in order, so all are then.
-            waiters = self._waiters if count == len(self._ops) else []
+            # Requests wait for the last of these records: the log commits in order, so all are then. They are
+            # taken out now: who waits for a later record must not be in this one's list.
+            is_last = count == len(self._ops)
+            waiters = tuple(self._waiters) if is_last else ()
             result = self._log.put([self._message(body)], partial(_notify, waiters))
             if result.status is not PutStatus.PUT_OK:
                 if self._table is not None:
@@ -214,8 +216,8 @@ class PopLedger(LoadedMachine[PopTable]):
                 return
             self._changes += count
             del self._ops[:count]
-            if waiters:
-                self._waiters = []
+            if is_last:
+                self._waiters.clear()
         assert not self._waiters, f"{len(self._waiters)} requests wait for a record that was not written"
         self.snapshot_if_due()
 

@@ -212,10 +212,13 @@ class PopService:
             remark = f"subscription group [{name}] does not exist"
             self._refuse(request, connection, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
             return
-        # All pops of the group waited for it, and go on in the same turn.
-        admitted = partial(self._admit, request, connection)
-        await self._router.in_slices(one_step(admitted), connection.remote_host)
-        self._end_turn()
+        # All pops of the group waited for it, and would go on in the same turn.
+        admit = partial(self._admit_late, request, connection)
+        await self._router.in_slices(one_step(admit), connection.remote_host)
+
+    def _admit_late(self, request: RemotingCommand, connection: ClientConnection) -> None:
+        self._admit(request, connection)
+        self._end_turn()  # in the same turn of the loop: `record` demands it
 
     def _serve(self, pop: Pop) -> bool:
         """Answer the pop; False when it found nothing and has to be held."""

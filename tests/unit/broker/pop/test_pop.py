@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from broker.pop.ops import POP_TOPIC
+from broker.pop.ops import POP_TOPIC, GroupQueueKey, Sought
 from broker.pop.peek import FILTERED_MAX
 from broker.state.changes import DeleteTopic, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
@@ -284,6 +284,22 @@ async def test_a_log_that_takes_nothing_delays_answers_and_loses_none(bench: Pop
     bench.log.next_status = PutStatus.PUT_OK
     await until(lambda: bench.connection.answers)
     assert [messages_of(answer)[0].body for answer in bench.connection.take_answers()] == [b"a"]
+
+
+async def test_the_commit_of_an_earlier_record_answers_no_pop(bench: PopBench) -> None:
+    """Not even one whose record the log did not take at first."""
+    await bench.put(b"a", b"b")
+    assert len(await bench.pop(maxMsgNums=1)) == 1
+    bench.log.auto_commit = False
+    bench.ledger.record(Sought(GroupQueueKey("g", "t", 0), 1))
+    bench.ledger.flush()
+    bench.log.next_status = PutStatus.OS_PAGE_CACHE_BUSY
+    bench.start(bench.pop_request())
+    await bench.settle()
+    bench.log.next_status = PutStatus.PUT_OK
+    bench.log.commit()
+    await bench.settle()
+    assert bench.connection.take_answers() == []
 
 
 async def test_a_pop_that_no_majority_has_is_an_error(bench: PopBench) -> None:
