@@ -8,7 +8,7 @@ What a peer can do without a request being served is bounded, too: frames that b
 of its own requests, header blocks, and the work of one turn.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -253,7 +253,10 @@ class Http2Connection:
         self._frame_bytes = FRAME_BYTES_DEFAULT
         self._room = CONNECTION_WINDOW_BYTES
         self._taken = 0
-        self._blocked: dict[Stream, None] = {}
+        self._ready: OrderedDict[Stream, None] = OrderedDict()
+        """Streams with something to send that wait for the connection's window, or for the owner."""
+        self._starved: set[Stream] = set()
+        """Those that wait for a window of their own: however many they are, they cost the others nothing."""
         self._out: list[bytes] = []
         self._idle_frames = Bucket(IDLE_FRAMES_BURST, IDLE_FRAMES_PER_S, now_s)
         self._settings = Bucket(SETTINGS_BURST, SETTINGS_PER_S, now_s)
@@ -304,7 +307,8 @@ class Http2Connection:
         """No one waits any more for the requests under way."""
         streams = tuple(self.streams.values())
         self.streams.clear()
-        self._blocked.clear()
+        self._ready.clear()
+        self._starved.clear()
         self._buffer, self._at, self.has_more, self.unsent_bytes = b"", 0, False, 0
         for stream in streams:
             stream.is_open = False
@@ -375,6 +379,8 @@ class Http2Connection:
                 self._headers(stream_id, flags, payload)
             else:
                 left -= 1 + (size >> 6)
+                if kind == frames.SETTINGS:
+                    left -= len(self.streams) >> 4  # whose windows it may change
                 self._other(kind, stream_id, flags, payload)
             if self.failure is not None:
                 return
@@ -550,23 +556,33 @@ class Http2Connection:
             return
         if not self._settings.take(self._now_s):
             raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many SETTINGS")
+        window = self._stream_window
         for at in range(0, len(payload), 6):
             number = int.from_bytes(payload[at : at + 2], "big")
-            self._set(number, int.from_bytes(payload[at + 2 : at + 6], "big"))
+            value = int.from_bytes(payload[at + 2 : at + 6], "big")
+            self._check_setting(number, value)
+            if number == Setting.INITIAL_WINDOW_SIZE:
+                window = value
+        # Once, however often the frame names it: it changes every stream.
+        if window != self._stream_window:
+            self._set_stream_window(window)
         self.write(frames.frame(frames.SETTINGS, frames.ACK, 0))
 
-    def _set(self, number: int, value: int) -> None:
-        if number == Setting.INITIAL_WINDOW_SIZE:
-            if value > WINDOW_MAX:
+    def _set_stream_window(self, value: int) -> None:
+        grown, self._stream_window = value - self._stream_window, value
+        for stream in self.streams.values():
+            stream.window += grown
+            if stream.window > WINDOW_MAX:
                 raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window of more than 2 GiB")
-            grown, self._stream_window = value - self._stream_window, value
-            for stream in self.streams.values():
-                stream.window += grown
-                if stream.window > WINDOW_MAX:
-                    raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window of more than 2 GiB")
-            if grown > 0:
-                self.pump()
-        elif number == Setting.MAX_FRAME_SIZE:
+        if grown > 0:
+            for stream in tuple(self._starved):
+                self._wait(stream)
+            self.pump()
+
+    def _check_setting(self, number: int, value: int) -> None:
+        if number == Setting.INITIAL_WINDOW_SIZE and value > WINDOW_MAX:
+            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window of more than 2 GiB")
+        if number == Setting.MAX_FRAME_SIZE:
             if not FRAME_BYTES_DEFAULT <= value <= frames.FRAME_BYTES_MAX:
                 raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"frames of {value} bytes")
             self._frame_bytes = min(value, SENT_AT_ONCE_BYTES)
@@ -590,7 +606,8 @@ class Http2Connection:
         stream.window += grown
         if not grown or stream.window > WINDOW_MAX:
             self._stream_error(stream, ErrorCode.FLOW_CONTROL_ERROR if grown else ErrorCode.PROTOCOL_ERROR)
-        elif stream in self._blocked:
+        elif stream in self._starved:
+            self._wait(stream)
             self.pump()
 
     # -- sending
@@ -603,7 +620,7 @@ class Http2Connection:
     def may_send(self, size: int) -> bool:
         """Whether a body of that size fits into one frame now, and nothing waits before it."""
         return (
-            size <= self._window and size <= self._frame_bytes and not (self._blocked or self.is_write_paused)
+            size <= self._window and size <= self._frame_bytes and not (self._ready or self.is_write_paused)
         )
 
     def write(self, data: bytes) -> None:
@@ -637,28 +654,29 @@ class Http2Connection:
     def queued(self, stream: Stream, size: int) -> None:
         """The stream has so many bytes more to send."""
         self.unsent_bytes += size
-        if stream not in self._blocked:
-            self._blocked[stream] = None
-            if stream.window > 0:
-                self.pump()
+        if stream not in self._ready and stream not in self._starved:
+            self._wait(stream)
+            self.pump()
+
+    def _wait(self, stream: Stream) -> None:
+        if stream.window > 0:
+            self._starved.discard(stream)
+            self._ready[stream] = None
+        else:
+            self._starved.add(stream)
 
     def pump(self) -> None:
         """Send what has waited and may be sent now, the streams in turn."""
-        while self.sendable > 0:
-            ready = [stream for stream in self._blocked if stream.window > 0]
-            if not ready:
-                return
-            for stream in ready:
-                if self.sendable <= 0:
-                    return
-                self._blocked.pop(stream, None)
-                if not stream.pump():
-                    self._blocked[stream] = None
+        while self._ready and self.sendable > 0:
+            stream, _ = self._ready.popitem(last=False)
+            if not stream.pump():
+                self._wait(stream)
 
     def closed(self, stream: Stream) -> None:
         """The stream needs nothing any more."""
         self.streams.pop(stream.id, None)
-        self._blocked.pop(stream, None)
+        self._ready.pop(stream, None)
+        self._starved.discard(stream)
         self.unsent_bytes -= stream.unsent_bytes
         stream.unsent_bytes = 0
 

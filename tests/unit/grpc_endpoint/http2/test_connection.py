@@ -233,6 +233,49 @@ def test_streams_share_the_connections_window_in_turns() -> None:
     assert {sum(size for each, size in sent if each == number) for number in (1, 3, 5)} == {65_536}
 
 
+def test_a_window_given_byte_by_byte_costs_a_step_each_however_many_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = Server()
+    server.get(b"".join(request(number, ends=True) for number in range(1, 401, 2)))
+    for body in server.bodies.values():
+        body.stream.send(bytes(65_535))  # the first takes all of the connection's window
+    server.out()
+    steps: list[int] = []
+    pump = Stream.pump
+
+    def counted(stream: Stream) -> bool:
+        steps.append(stream.id)
+        return pump(stream)
+
+    monkeypatch.setattr(Stream, "pump", counted)
+    server.get(b"".join(window_update_frame(0, 1) for _ in range(10)))
+    assert [(stream_id, len(data)) for _, _, stream_id, data in server.frames()] == [
+        (number, 1) for number in range(3, 23, 2)
+    ]
+    assert len(steps) == 10
+
+
+def test_settings_change_the_windows_of_all_streams_once_a_frame_and_few_frames_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = Server()
+    server.get(b"".join(request(number) for number in range(1, 801, 2)))
+    changes: list[int] = []
+    change = Http2Connection._set_stream_window
+
+    def counted(http2: Http2Connection, value: int) -> None:
+        changes.append(value)
+        change(http2, value)
+
+    monkeypatch.setattr(Http2Connection, "_set_stream_window", counted)
+    rows = b"".join(b"\0\4" + number.to_bytes(4, "big") for number in range(2_000))
+    server.http2.receive(frame(SETTINGS, 0, 0, rows) + settings_frame({}) * 100, 0.0)
+    assert changes == [1_999]
+    assert server.http2.has_more
+    assert {body.stream.window for body in server.bodies.values()} == {1_999}
+
+
 def test_a_large_body_is_cut_into_the_peers_frames() -> None:
     server = Server()
     server.get(settings_frame({Setting.MAX_FRAME_SIZE: 20_000}) + request(1, ends=True))
