@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,7 +18,7 @@ from grpc_endpoint.http2.frames import PREFACE, frame, settings_frame
 from grpc_endpoint.http2.hpack import Field, encoded
 from grpc_endpoint.messaging_pb2 import QueryRouteRequest, Resource, Status
 from grpc_endpoint.metrics import CANCELLED, CallFigures
-from grpc_endpoint.rpc import Calls, GrpcStatus, RpcError, Served, timeout_of, trailers
+from grpc_endpoint.rpc import MESSAGES_AT_ONCE, Calls, GrpcStatus, RpcError, Served, timeout_of, trailers
 from grpc_endpoint.transport import Listener
 from tests.support.polling import until
 
@@ -37,6 +38,9 @@ class Methods:
         self.begun = 0
         self.cancelled = 0
         self.is_free = asyncio.Event()
+        self.turn = 0
+        self.taken: Counter[int] = Counter()
+        """Messages of `take` by turn of the loop."""
 
     async def echo(self, _: Call, request: QueryRouteRequest) -> Status:
         return Status(message=request.topic.name)
@@ -65,17 +69,27 @@ class Methods:
         async for request in requests:
             yield Status(message=request.topic.name)
 
+    async def take(self, _: Call, requests: AsyncIterator[QueryRouteRequest]) -> AsyncIterator[Status]:
+        async for _request in requests:
+            self.taken[self.turn] += 1
+        yield Status()
+
+    async def count_turns(self) -> None:
+        while True:
+            self.turn += 1
+            await asyncio.sleep(0)
+
     def served(self) -> Mapping[str, Served]:
         read = QueryRouteRequest.FromString
         unary: dict[str, Any] = {"Echo": self.echo, "Hold": self.hold, "Fail": self.fail}
-        streams: dict[str, Any] = {"Count": self.count, "Each": self.each}
+        streams: dict[str, Any] = {"Count": self.count, "Each": self.each, "Take": self.take}
         return {
             f"/test/{name}": Served(
                 name,
                 read,
                 unary.get(name),
                 streams.get(name),
-                name == "Each",
+                name in ("Each", "Take"),
                 None,
                 lambda _: 0,
                 self.figures,
@@ -125,6 +139,20 @@ async def test_a_callers_deadline_ends_the_work() -> None:
         await until(lambda: methods.cancelled == 1)
         await until(lambda: not calls.under_way)
         assert methods.figures.ended == {CANCELLED: 1}
+
+
+async def test_many_small_messages_of_one_stream_are_taken_in_many_turns() -> None:
+    async with serving() as (methods, _, _, port):
+        counting = asyncio.create_task(methods.count_turns())
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        fields = [(name, "/test/Take" if name == ":path" else value) for name, value in FIELDS]
+        writer.write(
+            PREFACE + settings_frame({}) + frame(1, 4, 1, encoded(fields)) + frame(0, 1, 1, bytes(5_000))
+        )
+        await until(lambda: methods.taken.total() == 1_000)
+        assert max(methods.taken.values()) <= 2 * MESSAGES_AT_ONCE
+        counting.cancel()
+        writer.close()
 
 
 @pytest.mark.parametrize("name", ["Hold", "Count"])
