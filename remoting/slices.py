@@ -5,7 +5,7 @@ returns the answer. Threads would not help: the work is Python's, which one thre
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -51,16 +51,24 @@ class SlicedWork:
         self._slice_s = slice_s
         self._running_max = running_max
         self._running: deque[_Work] = deque()
-        self._waiting: dict[str, deque[_Work]] = {}
+        self._waiting: OrderedDict[str, deque[_Work]] = OrderedDict()
         self._is_scheduled = False
+        self._used_s = 0.0
+        """By work that was done at once, since `_turn` ran last."""
 
     def start(self, steps: Steps[T], owner: str) -> asyncio.Future[T]:
-        """A future of its result or error. The first slice is done at once if nothing else is in progress."""
-        work = _Work(steps, owner, asyncio.get_running_loop().create_future())
-        if self._running or self._waiting:
+        """A future of its result or error. The first slice is done at once if nothing else is in progress,
+        and what was done at once before, perhaps in this turn, was less than a slice.
+        """
+        loop = asyncio.get_running_loop()
+        work = _Work(steps, owner, loop.create_future())
+        if self._running or self._waiting or self._used_s > max(self._slice_s, 0.0):
             self._waiting.setdefault(owner, deque()).append(work)
-        elif not self._proceed(work):
-            self._running.append(work)
+        else:
+            begun_s = loop.time()
+            if not self._proceed(work, begun_s + self._slice_s):
+                self._running.append(work)
+            self._used_s += loop.time() - begun_s
         self._schedule()
         return work.result
 
@@ -71,28 +79,35 @@ class SlicedWork:
 
     def _turn(self) -> None:
         self._is_scheduled = False
+        self._used_s = 0.0
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + self._slice_s
         self._admit()
-        if self._running:
+        while self._running:
             work = self._running.popleft()
-            if not self._proceed(work):
+            if not self._proceed(work, end_s):
                 self._running.append(work)
+            self._admit()
+            if loop.time() >= end_s:
+                break
         self._schedule()
 
     def _admit(self) -> None:
         """Begin what waits: of each owner its first, one at a time for each."""
         busy = {work.owner for work in self._running}
-        for owner in [owner for owner in self._waiting if owner not in busy]:
-            if len(self._running) >= self._running_max:
+        while len(self._running) < self._running_max:
+            owner = next((owner for owner in self._waiting if owner not in busy), None)
+            if owner is None:
                 return
             works = self._waiting.pop(owner)
             self._running.append(works.popleft())
+            busy.add(owner)
             if works:
                 self._waiting[owner] = works  # behind the other owners
 
-    def _proceed(self, work: _Work) -> bool:
-        """Do one slice; whether the work is over."""
+    def _proceed(self, work: _Work, end_s: float) -> bool:
+        """Work until then, a step at least; whether it is over."""
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + self._slice_s
         try:
             while not work.result.done():
                 next(work.steps)

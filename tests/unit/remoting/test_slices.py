@@ -1,13 +1,14 @@
 """Long work in slices: order, turns of owners, errors, cancelled work; handlers whose answer it is."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.router import Router
-from remoting.slices import SlicedWork, Steps, finish
+from remoting.slices import SlicedWork, Steps, finish, one_step
 from tests.unit.remoting.fakes import arrived, connect
 
 
@@ -38,6 +39,19 @@ async def test_each_turn_of_the_loop_has_one_slice() -> None:
     await asyncio.sleep(0)
     assert done == ["a0", "a1"]
     assert await result == "a"
+
+
+async def test_short_work_that_is_much_together_shares_the_slices() -> None:
+    """As when many handlers have waited for the same thing."""
+    done: list[str] = []
+    work = _one_step_at_a_time()
+    results = [work.start(one_step(partial(done.append, name)), name) for name in "abcd"]
+    assert done == ["a"]
+    await asyncio.sleep(0)
+    assert done == ["a", "b"]
+    await asyncio.gather(*results)
+    assert done == ["a", "b", "c", "d"]
+    assert work.start(one_step(lambda: "at once"), "e").done()
 
 
 async def test_owners_take_turns_and_the_work_of_one_stays_in_order() -> None:
