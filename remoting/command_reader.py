@@ -11,6 +11,7 @@ from remoting.command import (
     FRAME_BYTES_MIN,
     HEADER_BYTES_MAX,
     LANGUAGES,
+    LENGTH_BYTES,
     ONEWAY_FLAG,
     OTHER_LANGUAGE,
     RESPONSE_FLAG,
@@ -77,11 +78,19 @@ class _MappedFrame:
         self._memory[self.filled_bytes : end] = data
         self.filled_bytes = end
 
-    def take(self) -> bytes:
-        """All bytes; the memory is free then."""
-        data = self._memory[:]
-        self._memory.close()
-        return data
+    def take(self) -> RemotingCommand:
+        """The command; the memory is free then. Of all copies of a large body this is the only one: three of
+        16 MiB took up to 20 ms. Raises CommandError.
+        """
+        head_end = FRAME_BYTES_MIN + (
+            int.from_bytes(self._memory[LENGTH_BYTES:FRAME_BYTES_MIN], "big") & 0xFFFFFF
+        )
+        try:
+            command = decode_command(self._memory[LENGTH_BYTES:head_end])
+            command.body = self._memory[head_end:]
+        finally:
+            self._memory.close()
+        return command
 
 
 class CommandReader:
@@ -144,20 +153,24 @@ class CommandReader:
             return self._read(data, 0)
         # Only the frame that was begun is copied together; the others are read in place.
         rest_at = self._bytes_needed - partial_bytes
-        received = self._read(self._complete_frame(memoryview(data)[:rest_at]), 0)
+        received = self._complete_frame(memoryview(data)[:rest_at])
         others = self._read(data, rest_at)
         if received.error is None:
             received.append(others)
         return received
 
-    def _complete_frame(self, rest: memoryview) -> bytes:
+    def _complete_frame(self, rest: memoryview) -> Received:
         mapped, self._mapped = self._mapped, None
         if mapped is not None:
             mapped.add(rest)
-            return mapped.take()
+            try:
+                command = mapped.take()
+            except CommandError as error:
+                return Received(error=error)
+            return _complete(Received([command], large=[(0, mapped.filled_bytes - LENGTH_BYTES)]))
         begun = b"".join((self._partial, rest))
         self._partial.clear()
-        return begun
+        return self._read(begun, 0)
 
     def _read(self, data: bytes, start: int) -> Received:
         found = self._native.read(data, start)

@@ -46,6 +46,17 @@ def test_large_frames_are_the_same_however_they_are_cut(reader: CommandReader, c
     assert b"".join(command.body for command in found) == 2 * _LARGE[-3 * MAPPED_BYTES_MIN :]
 
 
+@pytest.mark.parametrize("chunk_bytes", [65_536, 5_000_000])
+def test_a_large_frame_whose_header_cannot_be_read_ends_the_stream(
+    reader: CommandReader, chunk_bytes: int
+) -> None:
+    data = _SMALL + _LARGE[:8] + b"}" + _LARGE[9:]
+    found = [reader.feed(data[at : at + chunk_bytes]) for at in range(0, len(data), chunk_bytes)]
+    assert [command.code for each in found for command in each.commands] == [105]
+    assert found[-1].error is not None
+    assert found[-1].large == []
+
+
 def test_cleared_reader_holds_nothing(reader: CommandReader) -> None:
     reader.feed(_LARGE[:-1])
     reader.clear()
