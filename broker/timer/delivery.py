@@ -40,40 +40,51 @@ from commitlog.log_machine import RETRY_MS, LogMachine, is_ahead
 from commitlog.record import Message, Record
 
 RECORDS_MAX = 5_000
-"""Most records read from the end of the timer queue in one check."""
+"""Last records of the timer queue among which a check for clock steps searches."""
+CHECKED_AT_ONCE = 200
+"""Records of them that one turn of the event loop checks."""
 
 logger = logging.getLogger(__name__)
 
 
 class ClockSteps:
-    """Finds timer messages whose store time is in the future. It checks the end of the timer queue when the
-    node becomes leader, and when its clock was set back.
+    """Finds timer messages whose store time is in the future. It searches the end of the timer queue when the
+    node becomes leader, when its clock was set back, and when a record arrives that was being written while
+    the clock was ahead.
+
+    Records of a correct clock end no search: a leader may have stored some between the moment at which its
+    clock was set back and its own search, and may have failed before that.
     """
 
     def __init__(self, journal: TimerJournal) -> None:
         self._journal = journal
         self._last_ms: int | None = None
+        self._unchecked = range(0)
+        """Offsets in the timer queue."""
         self._early: dict[int, None] = {}
-        self._unchecked_from: int | None = None
-        """Records from this offset on are checked when the index has read them: records that were being
-        written when the clock was set back carry the earlier, later time.
-        """
 
     def reset(self) -> None:
         """Drop everything found so far: the node has just become leader, or leads again."""
         self._last_ms = None
+        self._unchecked = range(0)
         self._early.clear()
-        self._unchecked_from = None
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether `due` may find more when it is called again."""
+        return bool(self._unchecked)
 
     def due(self, now_ms: int, most: int) -> list[Row]:
         """Rows of the messages whose store time is in the future, treated as due; at most `most`. Raises
         DamagedRecordError.
         """
-        if self._last_ms is None or is_ahead(self._last_ms, now_ms):
-            self._check_tail(now_ms)
-        else:
-            self._check_new_records(now_ms)
+        newest_ms = self._journal.take_newest_ms()
+        if self._last_ms is None or is_ahead(max(self._last_ms, newest_ms), now_ms):
+            end = self._journal.index.end
+            self._unchecked = range(max(end - RECORDS_MAX, 0), end)
         self._last_ms = now_ms
+        if not self._early:
+            self._check_next(now_ms)
         rows: list[Row] = []
         for offset in list(self._early):
             if len(rows) >= most:
@@ -85,33 +96,20 @@ class ClockSteps:
                 rows.append(row_of(record, self._journal.roll_ms)._replace(wake_ms=out_ms(record)))
         return rows
 
-    def _check_tail(self, now_ms: int) -> None:
-        index = self._journal.index
-        found = []
-        for offset in range(index.end - 1, max(index.end - RECORDS_MAX, 0) - 1, -1):
-            record = self._journal.record(offset)
-            if record is None or not is_ahead(record.store_timestamp_ms, now_ms):
-                break
-            if self._waits_too_long(offset, record):
-                found.append(offset)
+    def _check_next(self, now_ms: int) -> None:
+        found = [
+            offset for offset in self._unchecked[:CHECKED_AT_ONCE] if self._waits_too_long(offset, now_ms)
+        ]
+        self._unchecked = self._unchecked[CHECKED_AT_ONCE:]
         if found:
             logger.warning("%d timer messages were stored by a clock that was ahead", len(found))
-        self._early = dict.fromkeys(reversed(found))
-        self._unchecked_from = index.end
+        self._early = dict.fromkeys(found)
 
-    def _check_new_records(self, now_ms: int) -> None:
-        """Check new records up to the first one that was stored after the clock was set."""
-        while self._unchecked_from is not None and self._unchecked_from < self._journal.index.end:
-            offset = self._unchecked_from
-            record = self._journal.record(offset)
-            is_since = record is not None and not is_ahead(record.store_timestamp_ms, now_ms)
-            self._unchecked_from = None if is_since else offset + 1
-            if record is not None and not is_since and self._waits_too_long(offset, record):
-                self._early[offset] = None
-
-    def _waits_too_long(self, offset: int, record: Record) -> bool:
-        has_delay = property_of(record, PROPERTY_DELAY_MS) or property_of(record, PROPERTY_DELAY_SEC)
-        return bool(has_delay) and offset in self._journal.index.pending
+    def _waits_too_long(self, offset: int, now_ms: int) -> bool:
+        record = self._journal.record(offset) if offset in self._journal.index.pending else None
+        if record is None or not is_ahead(record.store_timestamp_ms, now_ms):
+            return False
+        return bool(property_of(record, PROPERTY_DELAY_MS) or property_of(record, PROPERTY_DELAY_SEC))
 
 
 BATCH_MESSAGES_MAX = 200
@@ -245,7 +243,9 @@ class TimerDelivery(LogMachine):
             self._put(batch, now_ms)
             return
         wake_ms = self._index.next_wake_ms()
-        if self._damaged:
+        if self._clock_steps.is_searching:
+            self._arm(now_ms)
+        elif self._damaged:
             self._damaged.clear()
             self._arm(now_ms + RETRY_MS)
         elif wake_ms is not None:

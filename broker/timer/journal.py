@@ -53,6 +53,7 @@ class TimerJournal(LogMachine):
         """Whether the index is known to be of this queue."""
         self._unsaved_end = 0
         self._last: tuple[int, Deliveries] | None = None
+        self._newest_ms = 0
         self.placed = 0
         """Timer messages added to the index since the start, including those that were read again."""
         self.delivered = 0
@@ -118,6 +119,13 @@ class TimerJournal(LogMachine):
         queue = self.queue
         units = queue.units(offset, 1) if queue is not None and offset >= queue.min_offset else []
         return units[0][0] if units and units[0][1] else None
+
+    def take_newest_ms(self) -> int:
+        """The latest store time (Unix time in ms) of the records that were read since the last call; 0 for
+        none.
+        """
+        newest_ms, self._newest_ms = self._newest_ms, 0
+        return newest_ms
 
     def reopen(self, offsets: Sequence[int]) -> None:
         """Have these wait again: the log has no messages delivered from them. Raises DamagedRecordError."""
@@ -197,6 +205,7 @@ class TimerJournal(LogMachine):
         return False
 
     def _index_record(self, record: Record) -> None:
+        self._newest_ms = max(self._newest_ms, record.store_timestamp_ms)
         try:
             deliveries = read_deliveries(record)
             if deliveries is None:

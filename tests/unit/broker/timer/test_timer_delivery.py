@@ -9,6 +9,7 @@ import pytest
 
 from broker.state.changes import DeleteTopic, PutTopic
 from broker.state.topics import TopicConfig
+from broker.timer import delivery
 from broker.timer.admission import TimerRules
 from broker.timer.delivery import BATCH_MESSAGES_MAX
 from broker.timer.feature import timer_feature
@@ -330,6 +331,50 @@ async def test_what_was_under_way_when_the_clock_was_set_back_is_due_as_well(ben
     await bench.send(b"since", TIMER_DELAY_SEC=10)
     assert await bench.at(5 * SECOND) == []
     assert await bench.at(11 * SECOND) == [b"since"]
+
+
+async def test_a_message_stored_since_does_not_hide_what_a_clock_that_was_ahead_delayed(
+    bench: TimerBench,
+) -> None:
+    bench.now_ms = bench.log.now_ms = NOW_MS + HOUR
+    await bench.send(b"delayed", TIMER_DELAY_SEC=10)
+    bench.now_ms = bench.log.now_ms = NOW_MS
+    await bench.send(b"since", TIMER_DELAY_SEC=10)
+    assert bench.delivered == [b"delayed"]
+    assert await bench.at(11 * SECOND) == [b"since"]
+
+
+async def test_a_clock_that_was_ahead_between_two_checks_is_noticed_by_what_it_stored(
+    bench: TimerBench,
+) -> None:
+    await bench.send(b"before", TIMER_DELAY_SEC=60)
+    bench.log.auto_commit = False
+    bench.now_ms = bench.log.now_ms = NOW_MS + HOUR
+    properties = "UNIQ_KEY\x01K\x02TIMER_DELAY_SEC\x0110\x02"
+    bench.put(send_request("t", b"delayed", 1, properties=properties, queue_id=2))
+    bench.now_ms = bench.log.now_ms = NOW_MS
+    bench.log.auto_commit = True
+    bench.log.commit()
+    await bench.settle()
+    assert bench.delivered == [b"delayed"]
+
+
+async def test_a_new_leader_searches_a_part_of_the_queue_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "CHECKED_AT_ONCE", 2)
+    monkeypatch.setattr(delivery, "RECORDS_MAX", 9)
+    bench = await make_timer_bench(tmp_path)
+    bench.now_ms = bench.log.now_ms = NOW_MS + HOUR
+    for body in (b"beyond", b"a", b"b"):
+        await bench.send(body, TIMER_DELAY_SEC=10)
+    await bench.delivery.stop()
+    bench.log.now_ms = bench.now_ms = NOW_MS
+    for _ in range(7):
+        await bench.send(b"right", TIMER_DELAY_SEC=10)
+    bench = await bench.next_leader()
+    assert bench.delivered == [b"a", b"b"]
+    await bench.stop()
 
 
 async def test_a_new_leader_sees_that_the_old_ones_clock_was_ahead(tmp_path: Path) -> None:
