@@ -39,6 +39,7 @@ class Options:
     namesrv: str
     host: str
     port: int
+    shares_port: bool
     tls_mode: TlsMode
     files: TlsFiles | None
     broker_tls: ClientTls | None
@@ -60,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         namesrv=parsed.namesrv,
         host=parsed.host,
         port=parsed.port,
+        shares_port=parsed.shared_port,
         tls_mode=parsed.tls_mode,
         files=files,
         broker_tls=broker_tls,
@@ -80,6 +82,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--namesrv", default="127.0.0.1:9876", help="name servers, separated by ; (default %(default)s)")
     add("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
     add("--port", type=int, default=8081, help="port to listen on (default %(default)s)")
+    add("--shared-port", action="store_true", help="other endpoints of this machine listen there, too")
     add("--metrics-port", type=int, default=0, help="port for Prometheus; 0: none (default)")
     add("--metrics-address", default="127.0.0.1", help="its address (default %(default)s)")
     add(
@@ -158,7 +161,7 @@ async def _serve(options: Options) -> int:
     server: GrpcServer | None = None
     try:
         server = GrpcServer(endpoint, options.limits, _tls(options))
-        await server.listen(options.host, options.port)
+        await server.listen(options.host, options.port, shares_port=options.shares_port)
         stop_metrics = await _serve_metrics(options, endpoint, server)
     except (OSError, TlsFilesError) as error:
         logger.error("the endpoint cannot start: %s", error)

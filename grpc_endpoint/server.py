@@ -63,9 +63,9 @@ class GrpcServer:
     def connections(self) -> int:
         return len(self._listener)
 
-    async def listen(self, host: str, port: int) -> int:
-        """Begin; return the port. Raises OSError."""
-        return await self._listener.listen(host, port)
+    async def listen(self, host: str, port: int, *, shares_port: bool = False) -> int:
+        """Begin; return the port. `shares_port`: as `Listener.listen`. Raises OSError."""
+        return await self._listener.listen(host, port, shares_port=shares_port)
 
     async def stop(self) -> None:
         """No new calls; those under way get some time."""

@@ -279,12 +279,16 @@ class Listener:
     def connections(self) -> tuple[ServerConnection, ...]:
         return tuple(self._open)
 
-    async def listen(self, host: str, port: int) -> int:
-        """Begin; return the port. Raises OSError."""
+    async def listen(self, host: str, port: int, *, shares_port: bool = False) -> int:
+        """Begin; return the port. With `shares_port` other processes of this user may listen there as well:
+        the kernel gives each new connection to one of them. Raises OSError.
+        """
         loop = asyncio.get_running_loop()
-        backlog = self._room.backlog
+        backlog, shared = self._room.backlog, shares_port or None
         self._server = await listening(
-            lambda: loop.create_server(self._connection, host, port, backlog=backlog), host, port
+            lambda: loop.create_server(self._connection, host, port, backlog=backlog, reuse_port=shared),
+            host,
+            port,
         )
         self._arm()
         return int(self._server.sockets[0].getsockname()[1])

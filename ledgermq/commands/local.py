@@ -189,6 +189,10 @@ def grpc(
     namesrv: Namesrv = DEFAULT_NAMESRV,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8081,
+    workers: Annotated[
+        int,
+        typer.Option(min=1, max=64, help="Processes that share the port. Worker N has metrics port + N."),
+    ] = 1,
     tls: Annotated[
         Tls, typer.Option(help="permissive: TLS and plain text on the port; enforcing: TLS only.")
     ] = Tls.PERMISSIVE,
@@ -231,4 +235,4 @@ def grpc(
         "--default-deadline": default_deadline,
     }
     files = (tls_cert, tls_key, tls_ca, broker_tls_ca)
-    run_grpc(GrpcOptions(namesrv, host, port, tls.value, *files, numbers, metrics_address))
+    run_grpc(GrpcOptions(namesrv, host, port, tls.value, *files, numbers, metrics_address, workers))

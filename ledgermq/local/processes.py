@@ -2,8 +2,10 @@
 that replace this process by one of them (`ledgermq node`, `ledgermq admin`, `ledgermq grpc`).
 """
 
+import asyncio
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +14,8 @@ from pathlib import Path
 from ledgermq.errors import UserError
 from ledgermq.local.node_files import namesrv_tls_options
 from ledgermq.local.plan import HOST, NAME_SERVER, ClusterPlan, NodePlan, require_plan
-from ledgermq.local.supervisor import Command
+from ledgermq.local.supervisor import Command, Exit, Supervisor, describe_exit
+from ledgermq.output import remark
 from sockets.listening import PortInUseError, bound
 
 NAMESRV_STAGE = 0
@@ -21,6 +24,10 @@ ADMIN_STAGE = 2
 GRPC_STAGE = 2
 ADMIN_NICE = 10
 """The admin process must not slow down the brokers beside it."""
+STARTING_S = 10.0
+"""A gRPC worker that cannot start within this time of the first one ends them all."""
+CANNOT_START = 1
+"""Exit code of `grpc_endpoint`."""
 _AGAIN = "stop and start `ledgermq up`; the nodes go on meanwhile"
 
 PYTHON_MODULE = (sys.executable, "-P", "-m")
@@ -114,13 +121,17 @@ def run_node(node_id: str, data_dir: Path) -> None:
     plan = require_plan(data_dir.absolute())
     wanted = plan.node(node_id)
     for port in (wanted.remoting_port, wanted.replication_port, wanted.metrics_port):
-        try:
-            bound(HOST, port).close()
-        except PortInUseError as error:
-            what = "seems to run already" if error.is_listening else "cannot start"
-            raise UserError(f"{node_id} {what}: its {error}.") from error
+        _require_free(node_id, HOST, port)
     argv = node_argv(wanted)
     os.execv(argv[0], argv)
+
+
+def _require_free(name: str, host: str, port: int) -> None:
+    try:
+        bound(host, port).close()
+    except PortInUseError as error:
+        what = "seems to run already" if error.is_listening else "cannot start"
+        raise UserError(f"{name} {what}: its {error}.") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +188,13 @@ class GrpcOptions:
     numbers: Mapping[str, int | None] = field(default_factory=dict)
     """Further options; None: not given."""
     metrics_address: str = HOST
+    workers: int = 1
 
-    def argv(self) -> list[str]:
+    def argv(self, worker: int = 0) -> list[str]:
+        """Of one worker, from 0: each has a port of its own for metrics."""
+        numbers = dict(self.numbers)
+        if metrics_port := numbers.get("--metrics-port"):
+            numbers["--metrics-port"] = metrics_port + worker
         files = {
             "--tls-cert": self.tls_cert,
             "--tls-key": self.tls_key,
@@ -189,9 +205,10 @@ class GrpcOptions:
             *(*PYTHON_MODULE, "grpc_endpoint", "--namesrv", self.namesrv),
             *("--host", self.host, "--port", str(self.port), "--tls-mode", self.tls_mode),
             *("--metrics-address", self.metrics_address),
+            *(("--shared-port",) if self.workers > 1 else ()),
             *(
                 part
-                for option, value in {**files, **self.numbers}.items()
+                for option, value in {**files, **numbers}.items()
                 if value is not None
                 for part in (option, str(value))
             ),
@@ -199,9 +216,42 @@ class GrpcOptions:
 
 
 def run_grpc(options: GrpcOptions) -> None:
-    """Replace this process by the endpoint for gRPC clients, in the foreground; does not return."""
+    """The endpoint for gRPC clients, in the foreground: replaces this process, or with several workers
+    supervises them until SIGTERM or SIGINT.
+
+    Raises: UserError when the port is in use, or a worker cannot start.
+    """
+    if options.workers > 1:
+        asyncio.run(_run_workers(options))
+        return
     argv = options.argv()
     os.execv(argv[0], argv)
+
+
+async def _run_workers(options: GrpcOptions) -> None:
+    """One that ends is started again, unless it said that it cannot start at all."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    began_s, refused = loop.time(), list[Exit]()
+
+    def report(worker: Exit) -> None:
+        remark(f"{worker.command.name} (pid {worker.pid}) {describe_exit(worker.returncode)}.")
+        if worker.returncode == CANNOT_START and loop.time() - began_s < STARTING_S:
+            refused.append(worker)
+            ended.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    # Workers would share the port with any program of this user that allows it.
+    _require_free("the endpoint", options.host, options.port)
+    supervisor = Supervisor(report, restart=True)
+    try:
+        for worker in range(options.workers):
+            await supervisor.start(Command(f"gRPC worker {worker}", tuple(options.argv(worker)), log=None))
+        await ended.wait()
+    finally:
+        await supervisor.stop()
+    if refused:
+        raise UserError("the endpoint cannot start; its words stand above.")
 
 
 def run_admin(options: AdminOptions) -> None:

@@ -10,12 +10,12 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 _PR_SET_PDEATHSIG = 1
 _LOG_BYTES_MAX = 16 * 1024 * 1024
@@ -23,11 +23,13 @@ _LOG_BYTES_MAX = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run. `hint`: the command that starts it again. A higher `stage` is stopped earlier."""
+    """What to run. Without a `log` the child writes where this process does. `hint`: the command that starts
+    it again. A higher `stage` is stopped earlier.
+    """
 
     name: str
     argv: tuple[str, ...]
-    log: Path
+    log: Path | None
     stage: int = 0
     hint: str = ""
 
@@ -79,9 +81,7 @@ class Supervisor:
         return (await self._spawn(command, self._limits.restart_first_s)).process.pid
 
     async def _spawn(self, command: Command, delay_s: float) -> _Child:
-        command.log.parent.mkdir(parents=True, exist_ok=True)
-        _rotate(command.log)
-        with command.log.open("ab") as log:
+        with _opened(command.log) as log:
             process = await asyncio.create_subprocess_exec(
                 *command.argv,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -166,14 +166,27 @@ def describe_exit(returncode: int) -> str:
         return f"was ended by signal {-returncode}"
 
 
-def last_lines(log: Path, count: int) -> Sequence[str]:
+def last_lines(log: Path | None, count: int) -> Sequence[str]:
     """The last lines of a log, for the user to read; none if there is no log."""
+    if log is None:
+        return []
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
             return file.read().decode("utf-8", "replace").splitlines()[-count:]
     except OSError:
         return []
+
+
+@contextmanager
+def _opened(log: Path | None) -> Iterator[BinaryIO | None]:
+    if log is None:
+        yield None
+        return
+    log.parent.mkdir(parents=True, exist_ok=True)
+    _rotate(log)
+    with log.open("ab") as file:
+        yield file
 
 
 def _rotate(log: Path) -> None:

@@ -194,12 +194,13 @@ def test_last_lines_no_log_is_no_lines(tmp_path: Path) -> None:
 
 async def test_log_that_has_grown_long_is_set_aside(tmp_path: Path) -> None:
     command = python(tmp_path, "n0", "print('new')")
-    command.log.parent.mkdir()
-    with command.log.open("wb") as log:
+    path = tmp_path / "logs" / "n0.log"
+    path.parent.mkdir()
+    with path.open("wb") as log:
         log.truncate(16 * 1024 * 1024 + 1)
     exits = Exits()
     async with supervising(exits) as supervisor:
         await supervisor.start(command)
         await exits.wait_for(1)
-    assert command.log.read_text() == "new\n"
-    assert command.log.with_name("n0.log.1").stat().st_size == 16 * 1024 * 1024 + 1
+    assert path.read_text() == "new\n"
+    assert path.with_name("n0.log.1").stat().st_size == 16 * 1024 * 1024 + 1
