@@ -61,6 +61,10 @@ class RemotingLimits:
 
 
 DEFAULT_LIMITS: Final = RemotingLimits()
+CLIENT_LIMITS: Final = RemotingLimits(idle_ms=90_000)
+"""Our clients close an idle connection before the server does: a request that crosses the server's end would
+fail, though both processes are well.
+"""
 
 
 @dataclass(frozen=True, slots=True)

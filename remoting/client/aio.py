@@ -34,7 +34,7 @@ from remoting.errors import (
     RemotingError,
     RequestTimeoutError,
 )
-from remoting.limits import DEFAULT_LIMITS, RemotingLimits
+from remoting.limits import CLIENT_LIMITS, RemotingLimits
 from remoting.route import DEFAULT_TOPIC, PERM_WRITE, TopicRoute
 from remoting.router import Handler, Inbox, Router
 from remoting.tls import TlsLayer
@@ -61,7 +61,7 @@ class RemotingClient:
 
     def __init__(
         self,
-        limits: RemotingLimits = DEFAULT_LIMITS,
+        limits: RemotingLimits = CLIENT_LIMITS,
         signer: "Signer | None" = None,
         tls: "TlsCredentials | None" = None,
     ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from remoting.client.aio import RemotingClient
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import ConnectFailedError, RemotingClosedError, RequestTimeoutError
-from remoting.limits import RemotingLimits
+from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.router import Router
 from remoting.server import Connection, RemotingServer
 from tests.support.polling import until
@@ -180,6 +180,14 @@ async def test_idle_connection_of_the_client_is_closed() -> None:
         await until(lambda: not connection.is_open)
         assert (await client.invoke(address, RemotingCommand(105))).code == 0
         await client.close()
+
+
+async def test_an_idle_connection_is_closed_by_the_client_before_the_server_would() -> None:
+    async with _server_and_client() as (_, client, address):
+        connection = await client.connect(address)
+        last_s = max(connection.last_received_s, asyncio.get_running_loop().time())
+        connection.check(last_s + (DEFAULT_LIMITS.idle_ms - 2 * DEFAULT_LIMITS.check_interval_ms) / 1000)
+        assert not connection.is_open
 
 
 async def test_a_connection_to_itself_is_a_refused_one(monkeypatch: pytest.MonkeyPatch) -> None:
