@@ -288,9 +288,11 @@ class MemoryFs:
     def fsync_directory(self, path: Path) -> None:
         self.on_change()
         self._check("fsync_directory", path)
-        for name in [name for name in self._durable_files if name.parent == path]:
+        # A tuple at once: another thread may create a file meanwhile.
+        for name in [name for name in tuple(self._durable_files) if name.parent == path]:
             del self._durable_files[name]
-        self._durable_files |= {name: file for name, file in self._files.items() if name.parent == path}
+        present = tuple(self._files.items())
+        self._durable_files |= {name: file for name, file in present if name.parent == path}
 
     def rename(self, source: Path, target: Path) -> None:
         self.on_change()
@@ -309,7 +311,7 @@ class MemoryFs:
 
     def sync_all(self, path: Path) -> None:
         self.on_change()
-        changed = [(file, file.unsynced) for file in self._files.values()]
+        changed = [(file, file.unsynced) for file in tuple(self._files.values())]
         for file, _ in changed:
             file.unsynced = []
         self._check("sync_all", path)
@@ -327,7 +329,7 @@ class MemoryFs:
     def list(self, path: Path) -> list[str]:
         self._check("list", path)
         folder = f"{path}/".replace("//", "/")
-        inside = {str(name)[len(folder) :] for name in self._files if str(name).startswith(folder)}
+        inside = {str(name)[len(folder) :] for name in tuple(self._files) if str(name).startswith(folder)}
         inside |= {str(name)[len(folder) :] for name in self._directories if str(name).startswith(folder)}
         return sorted(name for name in inside if "/" not in name)
 
