@@ -52,9 +52,7 @@ PRODUCER_BACKOFF: Final = ExponentialBackoff(multiplier=2.0)
 PRODUCER_BACKOFF.initial.FromMilliseconds(10)
 PRODUCER_BACKOFF.max.FromMilliseconds(1_000)
 RETRY_MAX: Final = 16
-_CONSUMERS: Final = frozenset(
-    {ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER, ClientType.PULL_CONSUMER}
-)
+CONSUMERS: Final = frozenset({ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER, ClientType.PULL_CONSUMER})
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +136,7 @@ class Client:
 
     @property
     def is_consumer(self) -> bool:
-        return self.settings.client_type in _CONSUMERS
+        return self.settings.client_type in CONSUMERS
 
     @property
     def producer_groups(self) -> list[str]:
@@ -203,6 +201,8 @@ class Clients:
         for name in client.producer_groups:
             self._producers.setdefault(name, {})[client.client_id] = None
         await self._register(client)
+        if client.is_consumer:
+            await self._check_group(group)
         return await self.merged(settings)
 
     def _unlink(self, client: Client) -> None:
@@ -246,6 +246,13 @@ class Clients:
             client.groups.add(group)
         if is_new or client.refusal is not None:
             await self._register(client)
+        if client.is_consumer and group is not None:
+            await self._check_group(group)
+
+    async def _check_group(self, group: str) -> None:
+        """A registration makes the group where brokers may. Raises StatusError: there is none."""
+        if await self._brokers.group_config(group) is None:
+            raise StatusError(Code.ILLEGAL_CONSUMER_GROUP, f"group not found: {group}")
 
     async def leave(self, client_id: str) -> None:
         """The client says that it goes. Raises StatusError."""

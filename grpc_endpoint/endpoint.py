@@ -15,6 +15,7 @@ from grpc_endpoint.clients import Clients
 from grpc_endpoint.handles import ReceiptHandle
 from grpc_endpoint.messaging_pb2 import (
     Code,
+    LiteSubscriptionAction,
     SyncLiteSubscriptionRequest,
     SyncLiteSubscriptionResponse,
 )
@@ -26,6 +27,7 @@ from grpc_endpoint.sending import Sending
 from grpc_endpoint.status import StatusError, status_of
 from grpc_endpoint.telemetry import Telemetry
 from grpc_endpoint.transactions import Transactions
+from grpc_endpoint.validation import check_lite_topic, group_of, topic_of
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -174,4 +176,9 @@ class Endpoint:
 async def _sync_lite_subscription(
     call: Call, request: SyncLiteSubscriptionRequest
 ) -> SyncLiteSubscriptionResponse:
+    topic_of(request.topic)
+    group_of(request.group)
+    if request.action == LiteSubscriptionAction.PARTIAL_ADD:
+        for name in request.lite_topic_set:
+            check_lite_topic(name)
     raise StatusError(Code.NOT_IMPLEMENTED, "lite topics are not supported")

@@ -348,7 +348,7 @@ class RpcCall:
         except Exception as error:  # noqa: BLE001  # as above
             refusal = self._refusal(error, has_head=first is not None)
             if refusal is None:
-                code = REFUSED
+                code = error.status.name if isinstance(error, RpcError) else REFUSED
                 return
             code = served.code_of(refusal)
             await self._send(refusal, is_first=first is None)

@@ -13,7 +13,7 @@ from typing import Final
 import orjson
 
 from grpc_endpoint.call import Call
-from grpc_endpoint.clients import Client, Clients, CommandStream
+from grpc_endpoint.clients import CONSUMERS, Client, Clients, CommandStream
 from grpc_endpoint.messaging_pb2 import (
     ClientType,
     Code,
@@ -23,12 +23,12 @@ from grpc_endpoint.messaging_pb2 import (
     NotifyClientTerminationResponse,
     PrintThreadStackTraceCommand,
     Settings,
-    Status,
     TelemetryCommand,
     VerifyMessageCommand,
 )
 from grpc_endpoint.properties import message_of
 from grpc_endpoint.receiving import read_filter
+from grpc_endpoint.rpc import GrpcStatus, RpcError
 from grpc_endpoint.status import StatusError, StreamRefusedError, ok
 from grpc_endpoint.validation import group_of, topic_of
 from remoting.codes import RequestCode, ResponseCode
@@ -60,7 +60,7 @@ class Telemetry:
     async def telemetry(
         self, call: Call, commands: AsyncIterator[TelemetryCommand]
     ) -> AsyncIterator[TelemetryCommand]:
-        """The client's stream: it lasts as long as the client. Raises StreamRefusedError."""
+        """The client's stream: it lasts as long as the client. Raises StreamRefusedError, RpcError."""
         stream = CommandStream()
         reading = asyncio.ensure_future(self._read(call, commands, stream))
         reading.add_done_callback(lambda _: stream.end())
@@ -86,16 +86,15 @@ class Telemetry:
                 self._answered(command.verify_message_result.nonce, command)
 
     async def _settings(self, call: Call, settings: Settings, stream: CommandStream) -> None:
-        """Raises StreamRefusedError."""
+        """Raises StreamRefusedError, and RpcError when the endpoint is to blame: the client comes again."""
         try:
             _check_settings(settings)
             merged = await self._clients.put(call, settings, stream)
         except StatusError as error:
+            message = f"process client telemetryCommand failed. {error.message}"
             if Code.BAD_REQUEST <= error.code < Code.INTERNAL_ERROR:
-                message = f"process client telemetryCommand failed. {error.message}"
                 raise StreamRefusedError(message) from error
-            stream.send(TelemetryCommand(status=Status(code=error.code, message=error.message)))
-            return
+            raise RpcError(GrpcStatus.INTERNAL, message) from error
         stream.send(TelemetryCommand(status=ok(), settings=merged))
 
     def _answered(self, nonce: str, command: TelemetryCommand) -> None:
@@ -105,6 +104,7 @@ class Telemetry:
 
     async def heartbeat(self, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
         client = self._known(call)
+        _check_kind(client)
         group = group_of(request.group) if client.is_consumer else None
         await self._clients.heard(client, group)
         return HeartbeatResponse(status=ok())
@@ -112,8 +112,12 @@ class Telemetry:
     async def notify_client_termination(
         self, call: Call, request: NotifyClientTerminationRequest
     ) -> NotifyClientTerminationResponse:
-        self._known(call)
+        """Whatever its request says, the client has gone."""
+        client = self._known(call)
         await self._clients.leave(call.client_id)
+        _check_kind(client)
+        if client.is_consumer:
+            group_of(request.group)
         return NotifyClientTerminationResponse(status=ok())
 
     def _known(self, call: Call) -> Client:
@@ -141,7 +145,7 @@ class Telemetry:
             command = TelemetryCommand(
                 print_thread_stack_trace_command=PrintThreadStackTraceCommand(nonce=nonce)
             )
-            stack = (await self._asked(client, nonce, command)).thread_stack_trace.thread_stack_trace
+            stack = _stack_of(await self._asked(client, nonce, command))
         try:
             settings = await self._clients.merged(client.settings)
         except StatusError:  # no broker says how the group consumes
@@ -197,6 +201,23 @@ class Telemetry:
             self._waiting.pop(nonce, None)
 
 
+def _stack_of(answer: TelemetryCommand) -> str:
+    """Raises RequestError: the client has shown none."""
+    if answer.status.code == Code.VERIFY_FIFO_MESSAGE_UNSUPPORTED:
+        raise RequestError(ResponseCode.NO_PERMISSION, "the client may not show its threads")
+    if answer.status.code != Code.OK:
+        remark = answer.status.message[:255] or "no reason given"
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"the client has shown no threads: {remark}")
+    return answer.thread_stack_trace.thread_stack_trace
+
+
+def _check_kind(client: Client) -> None:
+    """Raises StatusError: the settings do not say what the client is."""
+    kind = client.settings.client_type
+    if not client.is_consumer and kind != ClientType.PRODUCER:
+        raise StatusError(Code.UNRECOGNIZED_CLIENT_TYPE, ClientType.Name(kind))
+
+
 def _shown(host: str, settings: Settings) -> dict[str, str]:
     """A consumer's settings as operators read them."""
     wanted, retries = settings.subscription, settings.backoff_policy
@@ -218,6 +239,8 @@ def _shown(host: str, settings: Settings) -> dict[str, str]:
 def _check_settings(settings: Settings) -> None:
     """Raises StatusError."""
     kind = settings.WhichOneof("pub_sub")
+    if settings.client_type not in ClientType.values():
+        raise StatusError(Code.UNRECOGNIZED_CLIENT_TYPE, f"there is no client type {settings.client_type}")
     if kind is None:
         message = "there is no publishing or subscription data in settings"
         raise StatusError(Code.BAD_REQUEST, message)
@@ -228,9 +251,12 @@ def _check_settings(settings: Settings) -> None:
         for topic in topics:
             topic_of(topic)
         return
+    group = group_of(settings.subscription.group)
     if settings.client_type in (ClientType.LITE_PUSH_CONSUMER, ClientType.LITE_SIMPLE_CONSUMER):
-        raise StatusError(Code.UNSUPPORTED, "lite topics are not supported")
-    group_of(settings.subscription.group)
+        raise StatusError(Code.ILLEGAL_CONSUMER_GROUP, f"regular group cannot use LITE mode: {group}")
+    if settings.client_type not in CONSUMERS:
+        message = f"a client of the type {ClientType.Name(settings.client_type)} is no consumer"
+        raise StatusError(Code.UNRECOGNIZED_CLIENT_TYPE, message)
     entries = settings.subscription.subscriptions
     if len(entries) > SUBSCRIPTIONS_MAX:
         raise StatusError(Code.BAD_REQUEST, f"more than {SUBSCRIPTIONS_MAX} subscriptions")

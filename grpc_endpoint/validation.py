@@ -2,6 +2,7 @@
 SendMessageActivity). Its limits are the defaults of ProxyConfig 5.5.0.
 """
 
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -16,12 +17,14 @@ BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 USER_PROPERTIES_MAX: Final = 128
 PROPERTIES_BYTES_MAX: Final = 16 * 1024
 MESSAGE_GROUP_BYTES_MAX: Final = 64
+LITE_TOPIC_BYTES_MAX: Final = 64
 INVISIBLE_MIN_MS: Final = 10_000
 """Of a receive; a change of the invisible time may be shorter."""
 INVISIBLE_MAX_MS: Final = 12 * 3_600_000
 DELAY_MAX_MS: Final = 24 * 3_600_000
 RECOVERY_MAX_S: Final = 3_600
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+_LITE_TOPIC: Final = re.compile(r"[a-zA-Z0-9_-]+")
 
 
 def topic_of(resource: Resource) -> str:
@@ -71,6 +74,18 @@ def check_message_group(group: str) -> None:
     if len(group.encode()) >= MESSAGE_GROUP_BYTES_MAX:
         message = f"message group exceed the max size {MESSAGE_GROUP_BYTES_MAX}"
         raise StatusError(Code.ILLEGAL_MESSAGE_GROUP, message)
+
+
+def check_lite_topic(name: str) -> None:
+    if not name.strip():
+        message = "lite topic cannot be the char sequence of whitespace"
+        raise StatusError(Code.ILLEGAL_LITE_TOPIC, message)
+    if len(name.encode()) > LITE_TOPIC_BYTES_MAX:
+        message = f"lite topic exceed the max size {LITE_TOPIC_BYTES_MAX}"
+        raise StatusError(Code.ILLEGAL_LITE_TOPIC, message)
+    if _LITE_TOPIC.fullmatch(name) is None:
+        message = "lite topic can only contain alphanumeric characters, hyphens(-), and underscores(_)"
+        raise StatusError(Code.ILLEGAL_LITE_TOPIC, message)
 
 
 def _check_text(text: str, what: str, code: Code) -> None:

@@ -35,7 +35,6 @@ from grpc_endpoint.messaging_pb2 import (
     SendMessageRequest,
     Settings,
     SubscriptionEntry,
-    SyncLiteSubscriptionRequest,
     SystemProperties,
     TelemetryCommand,
     TransactionResolution,
@@ -461,11 +460,6 @@ async def test_a_client_without_settings_is_not_recognized() -> None:
     ):
         response = await unary(FakeClient(), name, request)
         assert response.status.code == Code.UNRECOGNIZED_CLIENT_TYPE
-
-
-async def test_lite_topics_are_not_implemented() -> None:
-    response = await unary(FakeClient(), "SyncLiteSubscription", SyncLiteSubscriptionRequest())
-    assert response.status.code == Code.NOT_IMPLEMENTED
 
 
 async def commands(*sent: TelemetryCommand) -> AsyncIterator[TelemetryCommand]:
