@@ -6,6 +6,7 @@ messages because every field has its property.
 import hashlib
 import ipaddress
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -21,7 +22,7 @@ from grpc_endpoint.messaging_pb2 import (
     Resource,
     SystemProperties,
 )
-from remoting.message_body import compression_of
+from remoting.message_body import BodyError, compression_of, unpack_body
 from remoting.record import Record, offset_msg_id, parse_properties
 
 TAGS: Final = "TAGS"
@@ -35,6 +36,8 @@ DELAY_LEVEL: Final = "DELAY"
 DELIVER_MS: Final = "TIMER_DELIVER_MS"
 DELAY_S: Final = "TIMER_DELAY_SEC"
 DELAY_MS: Final = "TIMER_DELAY_MS"
+OUT_MS: Final = "TIMER_OUT_MS"
+LITE_TOPIC: Final = "__LITE_TOPIC"
 TRACE_CONTEXT: Final = "TRACE_CONTEXT"
 BORN_HOST: Final = "__BORNHOST"
 BORN_MS: Final = "BORN_TIMESTAMP"
@@ -42,10 +45,12 @@ IMMUNITY_S: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 DLQ_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 DLQ_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 KEY_SEPARATOR: Final = " "
+UNPACKED_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of one body: what a producer may send unpacked."""
 SYSTEM_PROPERTIES: Final = frozenset(
     {
         *(TAGS, KEYS, UNIQUE_KEY, TRANSACTION, PRODUCER_GROUP, PRIORITY, DELAY_LEVEL, DELIVER_MS),
-        *(DELAY_S, DELAY_MS, BORN_HOST, BORN_MS, DLQ_TOPIC, DLQ_MESSAGE_ID),
+        *(DELAY_S, DELAY_MS, OUT_MS, BORN_HOST, BORN_MS, DLQ_TOPIC, DLQ_MESSAGE_ID, LITE_TOPIC),
         *(
             "TRACE_ON",
             "MSG_REGION",
@@ -61,7 +66,7 @@ SYSTEM_PROPERTIES: Final = frozenset(
         *("1ST_POP_TIME", "TRAN_PREPARED_QUEUE_OFFSET", "DUP_INFO", "EXTEND_UNIQ_INFO", "INSTANCE_ID"),
         *("CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "ARRIVE_TIME", "PUSH_REPLY_TIME", "CLUSTER"),
         *("MSG_TYPE", "INNER_MULTI_QUEUE_OFFSET", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"),
-        *("TIMER_ROLL_TIMES", "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY", "TIMER_DELAY_LEVEL", "__CRC32#"),
+        *("TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY", "TIMER_DELAY_LEVEL", "__CRC32#"),
     }
 )
 """Names that users cannot give their own properties, and which are not shown as such (MessageConst)."""
@@ -80,7 +85,9 @@ def type_of(properties: Mapping[str, str]) -> MessageType:
         return MessageType.DELAY
     if SHARDING_KEY in properties:
         return MessageType.FIFO
-    return MessageType.PRIORITY if PRIORITY in properties else MessageType.NORMAL
+    if PRIORITY in properties:
+        return MessageType.PRIORITY
+    return MessageType.LITE if LITE_TOPIC in properties else MessageType.NORMAL
 
 
 def timestamp(time_ms: int) -> Timestamp:
@@ -103,24 +110,45 @@ def host_text(packed: bytes) -> str:
 def message_of(record: Record, group: str, properties: Mapping[str, str] | None = None) -> Message:
     """The record as its consumers see it: in the topic that it was sent to, with no receipt handle."""
     known = parse_properties(record.properties) if properties is None else properties
+    body, encoding = _body_of(record)
     return Message(
         topic=Resource(name=origin_topic(record.topic, group)),
         user_properties={name: value for name, value in known.items() if name not in _HIDDEN},
-        system_properties=_system_properties(record, known),
-        body=record.body,
+        system_properties=_system_properties(record, known, body, encoding),
+        body=body,
     )
 
 
-def _system_properties(record: Record, properties: Mapping[str, str]) -> SystemProperties:
+def _body_of(record: Record) -> tuple[bytes, Encoding]:
+    """As consumers get it. gRPC's clients unpack what zlib and gzip have packed and know of nothing else: the
+    rest is unpacked here, or called GZIP, whereupon they find that they cannot read it.
+    """
+    kind = compression_of(record.sys_flag)
+    if kind is None:
+        return record.body, Encoding.IDENTITY
+    if kind != "zlib":
+        with suppress(BodyError):
+            return unpack_body(record.body, record.sys_flag, UNPACKED_BYTES_MAX), Encoding.IDENTITY
+    return record.body, Encoding.GZIP
+
+
+def _keys_of(text: str) -> list[str]:
+    text = text.rstrip(KEY_SEPARATOR)
+    return text.split(KEY_SEPARATOR) if text else []
+
+
+def _system_properties(
+    record: Record, properties: Mapping[str, str], body: bytes, encoding: Encoding
+) -> SystemProperties:
     get = properties.get
     made = SystemProperties(
-        keys=get(KEYS, "").split(KEY_SEPARATOR) if get(KEYS) else [],
+        keys=_keys_of(get(KEYS, "")),
         message_id=unique_id(record, properties),
-        body_digest=Digest(type=DigestType.MD5, checksum=_md5(record.body)),
-        body_encoding=Encoding.GZIP if compression_of(record.sys_flag) == "zlib" else Encoding.IDENTITY,
+        body_digest=Digest(type=DigestType.MD5, checksum=_md5(body)),
+        body_encoding=encoding,
         message_type=type_of(properties),
         born_timestamp=timestamp(record.born_timestamp_ms),
-        born_host=get(BORN_HOST) or host_text(record.born_host),
+        born_host=get(BORN_HOST) or str(ipaddress.ip_address(record.born_host[:-4])),
         store_timestamp=timestamp(record.store_timestamp_ms),
         store_host=host_text(record.store_host),
         queue_id=record.queue_id,
@@ -128,9 +156,10 @@ def _system_properties(record: Record, properties: Mapping[str, str]) -> SystemP
         delivery_attempt=record.reconsume_times + 1,
         tag=get(TAGS),
         message_group=get(SHARDING_KEY),
+        lite_topic=get(LITE_TOPIC),
         trace_context=get(TRACE_CONTEXT),
     )
-    delivery_ms, priority = _number(get(DELIVER_MS)), _number(get(PRIORITY))
+    delivery_ms, priority = _number(get(DELIVER_MS) or get(OUT_MS)), _number(get(PRIORITY))
     if delivery_ms is not None:
         made.delivery_timestamp.CopyFrom(timestamp(delivery_ms))
     if priority is not None and priority <= _INT_MAX:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from broker.timer.recalls import HandleError, decode_handle
@@ -20,6 +21,7 @@ from grpc_endpoint.messaging_pb2 import (
     SendMessageResponse,
     SendResultEntry,
     Status,
+    SystemProperties,
 )
 from grpc_endpoint.properties import (
     BORN_HOST,
@@ -28,6 +30,7 @@ from grpc_endpoint.properties import (
     IMMUNITY_S,
     KEY_SEPARATOR,
     KEYS,
+    LITE_TOPIC,
     PRIORITY,
     PRODUCER_GROUP,
     SHARDING_KEY,
@@ -43,6 +46,7 @@ from grpc_endpoint.validation import (
     check_body,
     check_delivery,
     check_key,
+    check_lite_topic,
     check_message_group,
     check_properties,
     check_recovery,
@@ -180,7 +184,8 @@ def properties_of(message: Message, topic: str, host: str, now_ms: int) -> dict[
         properties[TRACE_CONTEXT] = system.trace_context
     properties[BORN_HOST] = system.born_host.strip() or host
     if system.HasField("born_timestamp"):
-        properties[BORN_MS] = str(system.born_timestamp.ToMilliseconds())
+        with suppress(ValueError):  # no time at all: it counts as not given
+            properties[BORN_MS] = str(system.born_timestamp.ToMilliseconds())
     return properties
 
 
@@ -195,7 +200,7 @@ def _kind(message: Message, now_ms: int) -> dict[str, str]:
             check_recovery(seconds)
             properties[IMMUNITY_S] = str(seconds)
     if system.HasField("delivery_timestamp"):
-        delivery_ms = system.delivery_timestamp.ToMilliseconds()
+        delivery_ms = _delivery_ms(system)
         check_delivery(delivery_ms, now_ms)
         properties[DELIVER_MS] = str(delivery_ms)
     if system.message_group:
@@ -203,7 +208,18 @@ def _kind(message: Message, now_ms: int) -> dict[str, str]:
         properties[SHARDING_KEY] = system.message_group
     if system.HasField("priority"):
         properties[PRIORITY] = str(system.priority)
+    if system.lite_topic:
+        check_lite_topic(system.lite_topic)
+        properties[LITE_TOPIC] = system.lite_topic
     return properties
+
+
+def _delivery_ms(system: SystemProperties) -> int:
+    """Raises StatusError."""
+    try:
+        return system.delivery_timestamp.ToMilliseconds()
+    except ValueError as error:
+        raise StatusError(Code.ILLEGAL_DELIVERY_TIME, str(error)) from error
 
 
 def _command(
@@ -221,12 +237,11 @@ def _command(
         raise StatusError(Code.MESSAGE_PROPERTIES_TOO_LARGE, message)
     is_batch = len(messages) > 1
     compressed = COMPRESSED if system.body_encoding == Encoding.GZIP else 0
-    has_time = system.HasField("born_timestamp")
     header = letters_of_send(
         topic,
         queue_id,
         sys_flag=compressed | (TRANSACTION_PREPARED if is_half else 0),
-        born_timestamp_ms=system.born_timestamp.ToMilliseconds() if has_time else _now_ms(),
+        born_timestamp_ms=int(properties[0].get(BORN_MS) or _now_ms()),
         properties=texts[0].decode(),
         is_batch=is_batch,
     )

@@ -8,6 +8,7 @@ from typing import Any, cast
 import orjson
 import pytest
 from google.protobuf.json_format import MessageToDict
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from grpc_endpoint.call import Call, call_of
 from grpc_endpoint.endpoint import Endpoint, Method
@@ -309,6 +310,7 @@ async def test_a_transaction_gets_an_id_that_names_its_half_message() -> None:
         ("DELAY", {}),
         ("TRANSACTION", {}),
         ("NORMAL", {"message_type": MessageType.TRANSACTION}),
+        ("NORMAL", {"lite_topic": "chat"}),
     ],
 )
 async def test_a_message_must_be_of_its_topics_type(accepted: str, system: dict[str, Any]) -> None:
@@ -317,6 +319,19 @@ async def test_a_message_must_be_of_its_topics_type(accepted: str, system: dict[
     response = await unary(cluster, "SendMessage", SendMessageRequest(messages=[message]))
     assert response.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
     assert not cluster.requests(RequestCode.SEND_MESSAGE_V2)
+
+
+async def test_a_send_whose_message_was_born_at_no_time_takes_the_present() -> None:
+    cluster = FakeClient()
+    cluster.script(RequestCode.SEND_MESSAGE_V2, answer(queueOffset=9, queueId=0, msgId="0" * 32))
+    system = SystemProperties(message_id="1", born_timestamp=Timestamp(seconds=2**60))
+    message = Message(topic=ORDERS, system_properties=system, body=b"x")
+    before_ms = time.time_ns() // 1_000_000
+    assert (
+        await unary(cluster, "SendMessage", SendMessageRequest(messages=[message]))
+    ).status.code == Code.OK
+    (sent,) = cluster.requests(RequestCode.SEND_MESSAGE_V2)
+    assert SendMessageRequestHeader.parse(sent.ext_fields).born_timestamp_ms >= before_ms
 
 
 async def test_a_send_without_messages_or_with_two_topics_is_corrupted() -> None:

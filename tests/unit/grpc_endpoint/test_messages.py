@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from commitlog.record import Message as StoredMessage
 from commitlog.record import encode_record, format_properties
@@ -103,6 +104,8 @@ def test_properties_have_the_names_that_remoting_clients_read() -> None:
         ({"TIMER_DELIVER_MS": "1"}, MessageType.DELAY),
         ({"TRAN_MSG": "true", "DELAY": "3"}, MessageType.TRANSACTION),
         ({"_SYS_MSG_PRIORITY_": "1"}, MessageType.PRIORITY),
+        ({"_SYS_MSG_PRIORITY_": "1", "__LITE_TOPIC": "chat"}, MessageType.PRIORITY),
+        ({"__LITE_TOPIC": "chat"}, MessageType.LITE),
     ],
 )
 def test_the_type_follows_from_the_properties(properties: dict[str, str], expected: MessageType) -> None:
@@ -114,8 +117,50 @@ def test_a_message_of_a_remoting_client_has_the_brokers_id_when_it_has_none() ->
     assert got.system_properties.message_id == "0A00000800002A9F0000000000001267"
 
 
-def test_a_compressed_body_is_named_so() -> None:
-    assert message_of(record_of({}, sys_flag=1), "g").system_properties.body_encoding == Encoding.GZIP
+@pytest.mark.parametrize("sys_flag", [0x1, 0x301])
+def test_a_compressed_body_is_named_so(sys_flag: int) -> None:
+    got = message_of(record_of({}, sys_flag=sys_flag), "g")
+    assert (got.body, got.system_properties.body_encoding) == (b"body", Encoding.GZIP)
+
+
+@pytest.mark.parametrize(("kind", "library"), [(1, "lz4.frame"), (2, "zstandard")])
+def test_a_body_that_grpc_has_no_name_for_is_unpacked(kind: int, library: str) -> None:
+    """LZ4 and Zstandard of RocketMQ 5's remoting clients."""
+    packed = pytest.importorskip(library).compress(b"body" * 100)
+    got = message_of(record_of({}, sys_flag=kind << 8 | 1, body=packed), "g")
+    assert (got.body, got.system_properties.body_encoding) == (b"body" * 100, Encoding.IDENTITY)
+    assert got.system_properties.body_digest.checksum == "9C6902B2972C1FDDD3695F226AD7D6FD"
+
+
+@pytest.mark.parametrize("kind", [1, 2, 5])
+def test_a_body_that_cannot_be_unpacked_is_not_passed_off_as_plain(kind: int) -> None:
+    """The client finds that it cannot read it, as with RocketMQ's proxy."""
+    got = message_of(record_of({}, sys_flag=kind << 8 | 1), "g")
+    assert (got.body, got.system_properties.body_encoding) == (b"body", Encoding.GZIP)
+
+
+def test_a_message_of_a_remoting_client_was_born_at_an_address() -> None:
+    assert message_of(record_of({}), "g").system_properties.born_host == "10.0.0.7"
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [("a b", ["a", "b"]), ("a ", ["a"]), (" a", ["", "a"]), (" ", []), ("a  b", ["a", "", "b"])],
+)
+def test_keys_are_what_is_between_blanks(keys: str, expected: list[str]) -> None:
+    assert list(message_of(record_of({"KEYS": keys}), "g").system_properties.keys) == expected
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected_ms"),
+    [
+        ({"TIMER_DELIVER_MS": "1700000000500", "TIMER_OUT_MS": "1700000001000"}, 1_700_000_000_500),
+        ({"TIMER_DELAY_SEC": "5", "TIMER_OUT_MS": "1700000001000"}, 1_700_000_001_000),
+    ],
+)
+def test_a_timer_message_says_when_it_was_due(properties: dict[str, str], expected_ms: int) -> None:
+    got = message_of(record_of(properties), "g").system_properties
+    assert got.delivery_timestamp.ToMilliseconds() == expected_ms
 
 
 def test_a_message_from_the_retry_topic_is_of_the_topic_it_was_sent_to() -> None:
@@ -137,6 +182,11 @@ def test_a_message_from_the_retry_topic_is_of_the_topic_it_was_sent_to() -> None
         (made(message_group="x" * 64), Code.ILLEGAL_MESSAGE_GROUP),
         (made(message_group=" "), Code.ILLEGAL_MESSAGE_GROUP),
         (made(user={"TAGS": "A"}), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        (made(user={"__LITE_TOPIC": "A"}), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        (made(lite_topic="a b"), Code.ILLEGAL_LITE_TOPIC),
+        (made(lite_topic=" "), Code.ILLEGAL_LITE_TOPIC),
+        (made(lite_topic="x" * 65), Code.ILLEGAL_LITE_TOPIC),
+        (made(delivery_timestamp=Timestamp(seconds=2**60)), Code.ILLEGAL_DELIVERY_TIME),
         (made(user={"a\x01": "A"}), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
         (made(user={"a": "\x02"}), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
         (made(user={str(n): "" for n in range(129)}), Code.MESSAGE_PROPERTIES_TOO_LARGE),
@@ -147,6 +197,12 @@ def test_what_may_not_be_sent_is_refused_by_its_code(message: Message, code: Cod
     with pytest.raises(StatusError) as refused:
         properties_of(message, "orders", HOST, NOW_MS)
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize("born", [Timestamp(seconds=2**60), Timestamp(nanos=-1), None])
+def test_a_message_that_was_born_at_no_time_has_none(born: Timestamp | None) -> None:
+    properties = properties_of(made(born_timestamp=born), "orders", HOST, NOW_MS)
+    assert "BORN_TIMESTAMP" not in properties
 
 
 def test_a_message_may_wait_for_a_day_at_most() -> None:
