@@ -124,7 +124,8 @@ class Brokers:
         try_s: for one try; more than a broker may hold the request.
         as_itself: not for the client of the current task, whose rights count otherwise.
 
-        Raises StatusError: the broker has refused for good, or no leader has answered before `end_s`.
+        Raises StatusError: the broker has refused for good, there is no such broker (UnknownBrokerError), or
+        no leader has answered before `end_s`.
         """
         now_s = self._loop.time()
         backoff = Backoff(end_s - now_s, now_s, _PAUSE_MIN_S, _PAUSE_MAX_S)
@@ -216,13 +217,14 @@ class Brokers:
         return await self.client.invoke(address, request, max(0.0, limit_s))
 
     async def _find_leader(self, broker_name: str, topic: str | None) -> None:
-        """Raises StatusError: there is no such broker."""
+        """Raises StatusError, UnknownBrokerError."""
         if topic is not None:
-            await self.route(topic, is_fresh=True)
-            return
+            route = await self.route(topic, is_fresh=True)
+            if any(each.broker_name == broker_name for each in route.broker_datas):
+                return
         info = await self.cluster(is_fresh=True)
-        if broker_name not in info.brokers:
-            raise StatusError(Code.BAD_REQUEST, f"no broker is called {broker_name[:80]}")
+        if broker_name not in info.brokers and (info.brokers or topic is None):
+            raise UnknownBrokerError(broker_name)
 
     def _failed(self, broker_name: str, topic: str | None) -> None:
         self._leaders.failed(broker_name)
@@ -300,6 +302,13 @@ class Brokers:
     def forget_group(self, group: str) -> None:
         """Read the group's configuration again at its next use."""
         self._configs.invalidate(f"{RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG} {group}")
+
+
+class UnknownBrokerError(StatusError):
+    """No name server knows a broker of this name."""
+
+    def __init__(self, broker_name: str) -> None:
+        super().__init__(Code.BAD_REQUEST, f"no broker is called {broker_name[:80]}")
 
 
 class NoLeaderError(RemotingError):

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from grpc_endpoint.brokers import Answer, Brokers
 from grpc_endpoint.call import Call
 from grpc_endpoint.messaging_pb2 import (
@@ -115,7 +117,7 @@ class Offsets:
             if not request.HasField("timestamp"):
                 raise StatusError(Code.BAD_REQUEST, "the policy TIMESTAMP needs a timestamp")
             code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
-            header = SearchOffsetRequestHeader(topic, queue_id, request.timestamp.ToMilliseconds())
+            header = SearchOffsetRequestHeader(topic, queue_id, _time_ms(request.timestamp))
         elif policy in (QueryOffsetPolicy.BEGINNING, QueryOffsetPolicy.END):
             is_end = policy == QueryOffsetPolicy.END
             code = RequestCode.GET_MAX_OFFSET if is_end else RequestCode.GET_MIN_OFFSET
@@ -171,6 +173,13 @@ class Offsets:
         return await self._brokers.ask(
             name, command, end_s, topic=queue.topic.name, accepted=accepted, try_s=limit_s
         )
+
+
+def _time_ms(time: Timestamp) -> int:
+    try:
+        return time.ToMilliseconds()
+    except ValueError as error:
+        raise StatusError(Code.BAD_REQUEST, str(error)) from error
 
 
 def _offset(offset: int) -> int:

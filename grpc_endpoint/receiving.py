@@ -17,7 +17,7 @@ from broker.consume.filters import (
     FilterError,
     parse_tag_expression,
 )
-from grpc_endpoint.brokers import Answer, Brokers
+from grpc_endpoint.brokers import Answer, Brokers, UnknownBrokerError
 from grpc_endpoint.call import Call
 from grpc_endpoint.clients import Clients
 from grpc_endpoint.handles import ReceiptHandle
@@ -35,7 +35,6 @@ from grpc_endpoint.messaging_pb2 import (
     ForwardMessageToDeadLetterQueueResponse,
     ReceiveMessageRequest,
     ReceiveMessageResponse,
-    Status,
 )
 from grpc_endpoint.popped import Popped, read_popped
 from grpc_endpoint.properties import timestamp
@@ -113,7 +112,7 @@ class Receiving:
         found: list[Popped] = []
         try:
             found = await self._receive(call, request)
-            status = ok() if found else Status(code=Code.MESSAGE_NOT_FOUND, message="no new message")
+            status = ok()
         except StatusError as error:
             status = status_of(error)
         undelivered = list(found)
@@ -145,7 +144,11 @@ class Receiving:
             # The broker holds the pop and may still hand messages out: they are given back.
             popping.add_done_callback(lambda done: self._return_late(wanted, done))
             raise
+        if not popped:
+            raise StatusError(Code.MESSAGE_NOT_FOUND, "no new message")
         found = self._filtered(wanted, popped)
+        if not found:
+            raise StatusError(Code.MESSAGE_NOT_FOUND, "no match message")
         if is_renewed:
             for each in found:
                 self._renewals.add(call.client_id, wanted.group, wanted.topic, each.handle, each.attempts)
@@ -276,7 +279,11 @@ class Receiving:
         invisible_ms = request.invisible_duration.ToMilliseconds()
         check_invisible(invisible_ms)
         handle = self._renewals.take(call.client_id, group, ReceiptHandle.parse(request.receipt_handle))
-        changed = await self.change(group, topic, handle, invisible_ms)
+        try:
+            changed = await self.change(group, topic, handle, invisible_ms)
+        except StatusError as error:
+            kept = request.receipt_handle if error.code == Code.TOO_MANY_REQUESTS else ""
+            return ChangeInvisibleDurationResponse(status=status_of(error), receipt_handle=kept)
         return ChangeInvisibleDurationResponse(status=ok(), receipt_handle=str(changed))
 
     async def change(self, group: str, topic: str, handle: ReceiptHandle, invisible_ms: int) -> ReceiptHandle:
@@ -327,7 +334,10 @@ class Receiving:
         self, handle: ReceiptHandle, command: RemotingCommand, topic: str, accepted: frozenset[int]
     ) -> Answer:
         end_s = asyncio.get_running_loop().time() + REQUEST_S
-        return await self._brokers.ask(handle.broker_name, command, end_s, topic=topic, accepted=accepted)
+        try:
+            return await self._brokers.ask(handle.broker_name, command, end_s, topic=topic, accepted=accepted)
+        except UnknownBrokerError as error:
+            raise StatusError(Code.INVALID_RECEIPT_HANDLE, error.message) from error
 
 
 def _check_ended(answer: Answer) -> None:

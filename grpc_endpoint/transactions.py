@@ -8,11 +8,12 @@ request to their leader.
 import logging
 from typing import Final
 
-from grpc_endpoint.brokers import Brokers
+from grpc_endpoint.brokers import Brokers, UnknownBrokerError
 from grpc_endpoint.call import Call
 from grpc_endpoint.clients import Clients
 from grpc_endpoint.handles import TransactionId
 from grpc_endpoint.messaging_pb2 import (
+    Code,
     EndTransactionRequest,
     EndTransactionResponse,
     RecoverOrphanedTransactionCommand,
@@ -21,7 +22,7 @@ from grpc_endpoint.messaging_pb2 import (
     TransactionSource,
 )
 from grpc_endpoint.properties import PRODUCER_GROUP, message_of
-from grpc_endpoint.status import ok
+from grpc_endpoint.status import StatusError, ok
 from grpc_endpoint.validation import topic_of
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -69,7 +70,10 @@ class Transactions:
             topic=topic,
         )
         command = RemotingCommand(RequestCode.END_TRANSACTION, ext_fields=header.ext_fields())
-        await self._brokers.ask(transaction.broker_name, command, call.limit_s(END_S), topic=topic)
+        try:
+            await self._brokers.ask(transaction.broker_name, command, call.limit_s(END_S), topic=topic)
+        except UnknownBrokerError as error:
+            raise StatusError(Code.INVALID_TRANSACTION_ID, error.message) from error
         return EndTransactionResponse(status=ok())
 
     def check(self, request: RemotingCommand, connection: Connection) -> None:
