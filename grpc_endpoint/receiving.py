@@ -250,8 +250,9 @@ class Receiving:
         self, call: Call, group: str, topic: str, entry: AckMessageEntry
     ) -> AckMessageResultEntry:
         try:
-            handle = self._renewals.take(call.client_id, group, ReceiptHandle.parse(entry.receipt_handle))
-            await self._ack(group, topic, handle)
+            known = ReceiptHandle.parse(entry.receipt_handle)
+            async with self._renewals.ending(call.client_id, group, known) as handle:
+                await self._ack(group, topic, handle)
             status = ok()
         except StatusError as error:
             status = status_of(error)
@@ -278,9 +279,10 @@ class Receiving:
         topic, group = topic_of(request.topic), group_of(request.group)
         invisible_ms = request.invisible_duration.ToMilliseconds()
         check_invisible(invisible_ms)
-        handle = self._renewals.take(call.client_id, group, ReceiptHandle.parse(request.receipt_handle))
+        known = ReceiptHandle.parse(request.receipt_handle)
         try:
-            changed = await self.change(group, topic, handle, invisible_ms)
+            async with self._renewals.ending(call.client_id, group, known) as handle:
+                changed = await self.change(group, topic, handle, invisible_ms)
         except StatusError as error:
             kept = request.receipt_handle if error.code == Code.TOO_MANY_REQUESTS else ""
             return ChangeInvisibleDurationResponse(status=status_of(error), receipt_handle=kept)
@@ -310,8 +312,9 @@ class Receiving:
         self, call: Call, request: ForwardMessageToDeadLetterQueueRequest
     ) -> ForwardMessageToDeadLetterQueueResponse:
         topic, group = topic_of(request.topic), group_of(request.group)
-        handle = self._renewals.take(call.client_id, group, ReceiptHandle.parse(request.receipt_handle))
-        await self._to_dead_letters(group, topic, handle, request.message_id)
+        known = ReceiptHandle.parse(request.receipt_handle)
+        async with self._renewals.ending(call.client_id, group, known) as handle:
+            await self._to_dead_letters(group, topic, handle, request.message_id)
         return ForwardMessageToDeadLetterQueueResponse(status=ok())
 
     async def _to_dead_letters(self, group: str, topic: str, handle: ReceiptHandle, message_id: str) -> None:

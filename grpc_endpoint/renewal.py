@@ -13,9 +13,10 @@ import asyncio
 import heapq
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from contextvars import Context, copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from grpc_endpoint.handles import ReceiptHandle
@@ -50,6 +51,10 @@ class _Renewed:
     context: Context
     """Of the client's call: with its proof."""
     failures: int = 0
+    is_ended: bool = False
+    """The client wants no more of it; its newest handle stays known until it was ended by it."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while the broker is asked to change or to end the message, which makes the handle invalid."""
 
 
 _Key = tuple[str, str, str]
@@ -81,6 +86,25 @@ class Renewals:
         """The newest handle of the message, which is not renewed any more."""
         renewed = self._renewed.pop((client_id, group, str(handle)), None)
         return handle if renewed is None else renewed.handle
+
+    @asynccontextmanager
+    async def ending(self, client_id: str, group: str, handle: ReceiptHandle) -> AsyncIterator[ReceiptHandle]:
+        """The newest handle of a message that its client ends now: it is not renewed any more. Where that
+        fails, the client may try again with the handle that it has until the message is visible again.
+        """
+        key = client_id, group, str(handle)
+        renewed = self._renewed.get(key)
+        if renewed is None:
+            yield handle
+            return
+        renewed.is_ended = True
+        async with renewed.lock:
+            try:
+                yield renewed.handle
+            except BaseException:
+                self._schedule(key, renewed.handle.visible_at_ms)
+                raise
+        self._renewed.pop(key, None)
 
     def drop_client(self, client_id: str) -> list[tuple[str, str, ReceiptHandle]]:
         """Renew nothing for the client any more; group, topic and handle of what it had."""
@@ -120,6 +144,14 @@ class Renewals:
         renewed = self._renewed.get(key)
         if renewed is None:
             return
+        if renewed.is_ended:
+            if renewed.handle.visible_at_ms <= _now_ms():
+                self._renewed.pop(key, None)
+            return
+        async with renewed.lock:
+            await self._renew_now(key, renewed)
+
+    async def _renew_now(self, key: _Key, renewed: _Renewed) -> None:
         group = key[1]
         try:
             if _now_ms() - renewed.since_ms >= TOTAL_MAX_MS:

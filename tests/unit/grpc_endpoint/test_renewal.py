@@ -65,6 +65,61 @@ async def test_a_message_is_renewed_and_ends_by_the_handle_that_its_client_has()
     assert renewals.take("client", "billing", first) == first, "it is not renewed any more"
 
 
+async def test_who_ends_a_message_waits_for_its_renewal() -> None:
+    """The older handle means nothing to the broker any more."""
+    broker, may_go = Broker(), asyncio.Event()
+
+    async def slow(group: str, topic: str, handle: ReceiptHandle, time_ms: int) -> ReceiptHandle:
+        changed = await broker.change(group, topic, handle, time_ms)
+        await may_go.wait()
+        return changed
+
+    renewals = Renewals(slow, broker.pause)
+    first = due_handle()
+    renewals.add("client", "billing", "orders", first, 0)
+    running = asyncio.ensure_future(renewals.run())
+    await until(lambda: len(broker.changes) == 1)
+    ending = asyncio.ensure_future(ended(renewals, first))
+    await asyncio.sleep(0)
+    may_go.set()
+    assert (await ending).invisible_ms == renewal.INVISIBLE_MS
+    assert len(renewals) == 0
+    running.cancel()
+
+
+async def ended(renewals: Renewals, handle: ReceiptHandle, error: Exception | None = None) -> ReceiptHandle:
+    async with renewals.ending("client", "billing", handle) as newest:
+        if error is not None:
+            raise error
+        return newest
+
+
+async def test_what_could_not_be_ended_is_known_until_it_is_visible_again() -> None:
+    """The client tries again with the handle that it has; one that does not loses no message."""
+    broker = Broker()
+    renewals = Renewals(broker.change, broker.pause)
+    first = due_handle()
+    renewals.add("client", "billing", "orders", first, 0)
+    await run_until(renewals, broker, 1)
+    with pytest.raises(StatusError, match="no leader"):
+        await ended(renewals, first, StatusError(Code.PROXY_TIMEOUT, "no leader"))
+    assert (await ended(renewals, first)).invisible_ms == renewal.INVISIBLE_MS
+    assert len(renewals) == 0
+
+
+async def test_what_could_not_be_ended_is_renewed_no_more() -> None:
+    broker = Broker()
+    renewals = Renewals(broker.change, broker.pause)
+    handle = replace(due_handle(), invisible_ms=0)
+    renewals.add("client", "billing", "orders", handle, 0)
+    with pytest.raises(StatusError):
+        await ended(renewals, handle, StatusError(Code.PROXY_TIMEOUT, "no leader"))
+    running = asyncio.ensure_future(renewals.run())
+    await until(lambda: len(renewals) == 0)
+    assert broker.changes == []
+    running.cancel()
+
+
 async def test_no_renewal_outlives_a_dead_endpoint_by_more_than_a_minute() -> None:
     broker = Broker()
     broker.is_soon_due = True
