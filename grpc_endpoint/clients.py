@@ -161,6 +161,9 @@ class Clients:
     def __len__(self) -> int:
         return len(self._clients)
 
+    def __contains__(self, client_id: object) -> bool:
+        return client_id in self._clients
+
     def get(self, client_id: str) -> Client | None:
         return self._clients.get(client_id)
 

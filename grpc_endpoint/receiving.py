@@ -131,7 +131,7 @@ class Receiving:
     async def _receive(self, call: Call, request: ReceiveMessageRequest) -> list[Popped]:
         poll_s = self._poll_s(call, request)
         wanted = await self._wanted(call, request)
-        is_renewed = request.auto_renew
+        is_renewed, was_known = request.auto_renew, call.client_id in self._clients
         invisible_ms = INVISIBLE_MS if is_renewed else request.invisible_duration.ToMilliseconds()
         if not is_renewed:
             check_invisible(invisible_ms, INVISIBLE_MIN_MS)
@@ -150,9 +150,19 @@ class Receiving:
         if not found:
             raise StatusError(Code.MESSAGE_NOT_FOUND, "no match message")
         if is_renewed:
+            self._renew(call, wanted, found, was_known=was_known)
+        return found
+
+    def _renew(self, call: Call, wanted: _Wanted, found: Sequence[Popped], *, was_known: bool) -> None:
+        """Until their client ends them or goes; what it gets before it has announced itself is not renewed.
+        Raises StatusError: it has gone while it waited.
+        """
+        if call.client_id in self._clients:
             for each in found:
                 self._renewals.add(call.client_id, wanted.group, wanted.topic, each.handle, each.attempts)
-        return found
+        elif was_known:
+            self._return(wanted.group, wanted.topic, found)
+            raise StatusError(Code.MESSAGE_NOT_FOUND, f"The client [{call.client_id}] is disconnected.")
 
     def _poll_s(self, call: Call, request: ReceiveMessageRequest) -> float:
         """How long the broker may hold the pop. Raises StatusError."""

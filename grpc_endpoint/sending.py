@@ -133,7 +133,7 @@ class Sending:
         queue = queues[self._turn % len(queues)]
         if system.HasField("priority"):
             own = [each for each in queues if each.broker_name == queue.broker_name]
-            return own[min(max(system.priority, 0), len(own) - 1)]
+            return own[min(system.priority, len(own) - 1)]
         return queue
 
     def _publish_queues(self, topic: str, route: TopicRoute) -> list[Queue]:
@@ -207,6 +207,8 @@ def _kind(message: Message, now_ms: int) -> dict[str, str]:
         check_message_group(system.message_group)
         properties[SHARDING_KEY] = system.message_group
     if system.HasField("priority"):
+        if system.priority < 0:
+            raise StatusError(Code.BAD_REQUEST, "the priority must be greater than or equal to 0")
         properties[PRIORITY] = str(system.priority)
     if system.lite_topic:
         check_lite_topic(system.lite_topic)

@@ -186,6 +186,7 @@ def test_a_message_from_the_retry_topic_is_of_the_topic_it_was_sent_to() -> None
         (made(lite_topic="a b"), Code.ILLEGAL_LITE_TOPIC),
         (made(lite_topic=" "), Code.ILLEGAL_LITE_TOPIC),
         (made(lite_topic="x" * 65), Code.ILLEGAL_LITE_TOPIC),
+        (made(priority=-1), Code.BAD_REQUEST),
         (made(delivery_timestamp=Timestamp(seconds=2**60)), Code.ILLEGAL_DELIVERY_TIME),
         (made(user={"a\x01": "A"}), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
         (made(user={"a": "\x02"}), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),

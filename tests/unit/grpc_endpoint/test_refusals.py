@@ -1,11 +1,14 @@
-"""What calls that name things that are not there are answered, and that nobody waits for it."""
+"""Calls about things and clients that are not there, or not any more."""
 
-from typing import Any
+import asyncio
+from typing import Any, cast
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from broker.timer.recalls import encode_handle
+from grpc_endpoint.clients import CommandStream
+from grpc_endpoint.endpoint import Endpoint
 from grpc_endpoint.handles import TransactionId
 from grpc_endpoint.messaging_pb2 import (
     AckMessageEntry,
@@ -17,14 +20,20 @@ from grpc_endpoint.messaging_pb2 import (
     QueryOffsetPolicy,
     QueryOffsetRequest,
     RecallMessageRequest,
+    ReceiveMessageRequest,
 )
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
-from tests.unit.grpc_endpoint.cluster import answer
+from remoting.command import RemotingCommand
+from tests.support.polling import until
+from tests.unit.grpc_endpoint.cluster import NAMESRV, answer
 from tests.unit.grpc_endpoint.test_calls import (
     BILLING,
     ORDERS,
     QUEUE,
     FakeClient,
+    call,
+    consumer_settings,
     handle,
     popped,
     received,
@@ -103,3 +112,44 @@ async def test_an_offset_of_no_time_is_a_bad_request() -> None:
     )
     response = await unary(FakeClient(), "QueryOffset", request)
     assert response.status.code == Code.BAD_REQUEST
+
+
+async def pushed(cluster: FakeClient, endpoint: Endpoint) -> list[Any]:
+    """The answers to a receive whose messages the endpoint is to renew."""
+    request = ReceiveMessageRequest(group=BILLING, message_queue=QUEUE, batch_size=1, auto_renew=True)
+    method = endpoint.methods()["ReceiveMessage"]
+    assert method.stream is not None
+    return [each async for each in method.stream(call(30.0), request)]
+
+
+async def test_messages_for_a_client_that_left_while_it_waited_are_visible_again() -> None:
+    """Nobody would end them, and they would be renewed for hours."""
+    cluster = FakeClient()
+    endpoint = Endpoint(cast("RemotingClient", cluster), NAMESRV)
+    await endpoint.clients.put(call(), consumer_settings(), CommandStream())
+    leaving: list[asyncio.Task[Any]] = []
+
+    def late(_: RemotingCommand) -> RemotingCommand:
+        leaving.append(asyncio.ensure_future(endpoint.clients.remove("client-1")))
+        return popped()
+
+    cluster.script(RequestCode.POP_MESSAGE, late)
+    changed = answer(popTime=1, invisibleTime=1_000, reviveQid=0)
+    cluster.script(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, changed)
+    status, _ = await pushed(cluster, endpoint)
+    assert status.status.code == Code.MESSAGE_NOT_FOUND
+    await until(lambda: bool(cluster.requests(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)))
+    assert len(endpoint.renewals) == 0
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_messages_are_renewed_for_clients_that_have_announced_themselves(is_known: bool) -> None:
+    """Another one, of an endpoint that has just started, gets them and they come again after a minute."""
+    cluster = FakeClient()
+    endpoint = Endpoint(cast("RemotingClient", cluster), NAMESRV)
+    if is_known:
+        await endpoint.clients.put(call(), consumer_settings(), CommandStream())
+    cluster.script(RequestCode.POP_MESSAGE, popped())
+    answers = await pushed(cluster, endpoint)
+    assert [each.WhichOneof("content") for each in answers] == ["status", "message", "delivery_timestamp"]
+    assert len(endpoint.renewals) == is_known
