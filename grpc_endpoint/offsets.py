@@ -24,7 +24,7 @@ from grpc_endpoint.messaging_pb2 import (
     UpdateOffsetRequest,
     UpdateOffsetResponse,
 )
-from grpc_endpoint.properties import message_of
+from grpc_endpoint.properties import message_of, unpack
 from grpc_endpoint.receiving import read_filter
 from grpc_endpoint.status import StatusError, ok, status_of
 from grpc_endpoint.validation import group_of, topic_of
@@ -98,6 +98,7 @@ class Offsets:
             records = decode_records(answer.command.body)
         except CorruptRecordError as error:
             raise StatusError(Code.INTERNAL_SERVER_ERROR, str(error)) from error
+        unpack(records)
         found = [(record, parse_properties(record.properties)) for record in records]
         messages = [
             PullMessageResponse(message=message_of(record, group, properties))

@@ -9,7 +9,7 @@ from typing import Final
 from broker.pop.names import MARK_NORMAL, MARK_RETRY, MARK_RETRY_V2
 from grpc_endpoint.handles import ReceiptHandle, mark_in
 from grpc_endpoint.messaging_pb2 import Code, Message
-from grpc_endpoint.properties import TAGS, message_of
+from grpc_endpoint.properties import TAGS, message_of, unpack
 from grpc_endpoint.status import StatusError
 from remoting.command import RemotingCommand
 from remoting.record import CorruptRecordError, Record, decode_records, parse_properties
@@ -35,6 +35,7 @@ def read_popped(answer: RemotingCommand, group: str, broker_name: str, *, in_ord
         starts = _starts(ext.get("startOffsetInfo", ""))
         counts = _counts(ext.get("orderCountInfo", "")) if in_order else {}
         records = decode_records(answer.body)
+        unpack(records)
         return [_popped(each, ext, starts, counts, group, broker_name) for each in records]
     except (KeyError, ValueError, CorruptRecordError) as error:
         message = f"the broker's answer cannot be read: {error!r}"

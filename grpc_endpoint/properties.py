@@ -5,8 +5,7 @@ messages because every field has its property.
 
 import hashlib
 import ipaddress
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -22,7 +21,7 @@ from grpc_endpoint.messaging_pb2 import (
     Resource,
     SystemProperties,
 )
-from remoting.message_body import BodyError, compression_of, unpack_body
+from remoting.message_body import COMPRESSED, BodyError, unpack_body
 from remoting.record import Record, offset_msg_id, parse_properties
 
 TAGS: Final = "TAGS"
@@ -46,7 +45,7 @@ DLQ_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 DLQ_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 KEY_SEPARATOR: Final = " "
 UNPACKED_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Of one body: what a producer may send unpacked."""
+"""Of one answer; the bodies beyond it stay packed."""
 SYSTEM_PROPERTIES: Final = frozenset(
     {
         *(TAGS, KEYS, UNIQUE_KEY, TRANSACTION, PRODUCER_GROUP, PRIORITY, DELAY_LEVEL, DELIVER_MS),
@@ -110,26 +109,29 @@ def host_text(packed: bytes) -> str:
 def message_of(record: Record, group: str, properties: Mapping[str, str] | None = None) -> Message:
     """The record as its consumers see it: in the topic that it was sent to, with no receipt handle."""
     known = parse_properties(record.properties) if properties is None else properties
-    body, encoding = _body_of(record)
     return Message(
         topic=Resource(name=origin_topic(record.topic, group)),
         user_properties={name: value for name, value in known.items() if name not in _HIDDEN},
-        system_properties=_system_properties(record, known, body, encoding),
-        body=body,
+        system_properties=_system_properties(record, known),
+        body=record.body,
     )
 
 
-def _body_of(record: Record) -> tuple[bytes, Encoding]:
-    """As consumers get it. gRPC's clients unpack what zlib and gzip have packed and know of nothing else: the
-    rest is unpacked here, or called GZIP, whereupon they find that they cannot read it.
+def unpack(records: Iterable[Record]) -> None:
+    """Make the bodies of one answer plain, as long as there is room: gRPC knows gzip only, and of its clients
+    Node.js' and Rust's cannot read zlib, by which Java's remoting clients pack what has more than 4 KiB.
     """
-    kind = compression_of(record.sys_flag)
-    if kind is None:
-        return record.body, Encoding.IDENTITY
-    if kind != "zlib":
-        with suppress(BodyError):
-            return unpack_body(record.body, record.sys_flag, UNPACKED_BYTES_MAX), Encoding.IDENTITY
-    return record.body, Encoding.GZIP
+    room = UNPACKED_BYTES_MAX
+    for record in records:
+        if not record.sys_flag & COMPRESSED:
+            continue
+        try:
+            body = unpack_body(record.body, record.sys_flag, room)
+        except BodyError:
+            room //= 2  # so all failures together cost no more than twice the room
+        else:
+            room -= len(body)
+            record.body, record.sys_flag = body, record.sys_flag & ~COMPRESSED
 
 
 def _keys_of(text: str) -> list[str]:
@@ -137,15 +139,13 @@ def _keys_of(text: str) -> list[str]:
     return text.split(KEY_SEPARATOR) if text else []
 
 
-def _system_properties(
-    record: Record, properties: Mapping[str, str], body: bytes, encoding: Encoding
-) -> SystemProperties:
+def _system_properties(record: Record, properties: Mapping[str, str]) -> SystemProperties:
     get = properties.get
     made = SystemProperties(
         keys=_keys_of(get(KEYS, "")),
         message_id=unique_id(record, properties),
-        body_digest=Digest(type=DigestType.MD5, checksum=_md5(body)),
-        body_encoding=encoding,
+        body_digest=Digest(type=DigestType.MD5, checksum=_md5(record.body)),
+        body_encoding=Encoding.GZIP if record.sys_flag & COMPRESSED else Encoding.IDENTITY,
         message_type=type_of(properties),
         born_timestamp=timestamp(record.born_timestamp_ms),
         born_host=get(BORN_HOST) or str(ipaddress.ip_address(record.born_host[:-4])),

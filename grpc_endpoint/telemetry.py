@@ -26,7 +26,7 @@ from grpc_endpoint.messaging_pb2 import (
     TelemetryCommand,
     VerifyMessageCommand,
 )
-from grpc_endpoint.properties import message_of
+from grpc_endpoint.properties import message_of, unpack
 from grpc_endpoint.receiving import read_filter
 from grpc_endpoint.rpc import GrpcStatus, RpcError
 from grpc_endpoint.status import StatusError, StreamRefusedError, ok
@@ -174,6 +174,7 @@ class Telemetry:
             record = decode_record(request.body)
         except CorruptRecordError as error:
             raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        unpack([record])
         nonce = secrets.token_hex(16)
         verify = VerifyMessageCommand(nonce=nonce, message=message_of(record, group))
         answer = await self._asked(client, nonce, TelemetryCommand(verify_message_command=verify))

@@ -1,16 +1,20 @@
 """A message's way into a record's properties and back, and what may not be sent."""
 
+import gzip
 import time
+import zlib
 from typing import Any
 
+import lz4.frame
 import pytest
+import zstandard
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from commitlog.record import Message as StoredMessage
 from commitlog.record import encode_record, format_properties
 from grpc_endpoint.messaging_pb2 import Code, Encoding, Message, MessageType, Resource, SystemProperties
 from grpc_endpoint.popped import read_popped
-from grpc_endpoint.properties import message_of, type_of
+from grpc_endpoint.properties import UNPACKED_BYTES_MAX, message_of, type_of, unpack
 from grpc_endpoint.sending import batch_body, consistent_hash, properties_of
 from grpc_endpoint.status import StatusError
 from grpc_endpoint.validation import BODY_BYTES_MAX, group_of, topic_of
@@ -117,26 +121,40 @@ def test_a_message_of_a_remoting_client_has_the_brokers_id_when_it_has_none() ->
     assert got.system_properties.message_id == "0A00000800002A9F0000000000001267"
 
 
-@pytest.mark.parametrize("sys_flag", [0x1, 0x301])
-def test_a_compressed_body_is_named_so(sys_flag: int) -> None:
+@pytest.mark.parametrize("sys_flag", [0x1, 0x101, 0x201, 0x301, 0x501])
+def test_a_packed_body_is_named_so(sys_flag: int) -> None:
     got = message_of(record_of({}, sys_flag=sys_flag), "g")
     assert (got.body, got.system_properties.body_encoding) == (b"body", Encoding.GZIP)
 
 
-@pytest.mark.parametrize(("kind", "library"), [(1, "lz4.frame"), (2, "zstandard")])
-def test_a_body_that_grpc_has_no_name_for_is_unpacked(kind: int, library: str) -> None:
-    """LZ4 and Zstandard of RocketMQ 5's remoting clients."""
-    packed = pytest.importorskip(library).compress(b"body" * 100)
-    got = message_of(record_of({}, sys_flag=kind << 8 | 1, body=packed), "g")
-    assert (got.body, got.system_properties.body_encoding) == (b"body" * 100, Encoding.IDENTITY)
-    assert got.system_properties.body_digest.checksum == "9C6902B2972C1FDDD3695F226AD7D6FD"
+TEXT = b"body" * 100
+PACKED = {0x001: zlib.compress(TEXT), 0x101: lz4.frame.compress(TEXT), 0x201: zstandard.compress(TEXT)}
 
 
-@pytest.mark.parametrize("kind", [1, 2, 5])
-def test_a_body_that_cannot_be_unpacked_is_not_passed_off_as_plain(kind: int) -> None:
-    """The client finds that it cannot read it, as with RocketMQ's proxy."""
-    got = message_of(record_of({}, sys_flag=kind << 8 | 1), "g")
-    assert (got.body, got.system_properties.body_encoding) == (b"body", Encoding.GZIP)
+@pytest.mark.parametrize("sys_flag", PACKED)
+def test_consumers_get_a_body_plain_that_a_remoting_client_has_packed(sys_flag: int) -> None:
+    records = [record_of({}, sys_flag=sys_flag, body=PACKED[sys_flag]), record_of({})]
+    unpack(records)
+    got = [message_of(record, "g") for record in records]
+    assert [each.body for each in got] == [TEXT, b"body"]
+    assert {each.system_properties.body_encoding for each in got} == {Encoding.IDENTITY}
+    assert got[0].system_properties.body_digest.checksum == "9C6902B2972C1FDDD3695F226AD7D6FD"
+
+
+def test_a_body_that_is_packed_by_gzip_stays_so() -> None:
+    """gRPC's clients make and read it."""
+    packed = gzip.compress(TEXT)
+    record = record_of({}, sys_flag=1, body=packed)
+    unpack([record])
+    assert (record.body, record.sys_flag) == (packed, 1)
+
+
+def test_what_the_bodies_of_one_answer_unpack_to_is_bounded() -> None:
+    large = zlib.compress(bytes(UNPACKED_BYTES_MAX + 1))
+    fits = zlib.compress(bytes(UNPACKED_BYTES_MAX // 2))
+    records = [record_of({}, sys_flag=1, body=body) for body in (large, fits, fits)]
+    unpack(records)
+    assert [record.sys_flag for record in records] == [1, 0, 1]
 
 
 def test_a_message_of_a_remoting_client_was_born_at_an_address() -> None:
@@ -261,6 +279,15 @@ def test_popped_messages_have_handles_and_counts() -> None:
     assert str(popped.handle).startswith("5 1700000000000 60000 999 0 broker-a 3 7 ")
     assert popped.message.system_properties.receipt_handle == str(popped.handle)
     assert (popped.tag, popped.attempts, popped.message.system_properties.delivery_attempt) == ("A", 2, 3)
+
+
+def test_popped_bodies_are_plain() -> None:
+    host = bytes([10, 0, 0, 8]) + (10_911).to_bytes(4, "big")
+    stored = StoredMessage("orders", 3, PACKED[1], b"", sys_flag=1, store_host=host, born_host=host)
+    ext = {"popTime": "1", "invisibleTime": "1", "reviveQid": "0", "startOffsetInfo": "0 3 5"}
+    answer = RemotingCommand(0, ext_fields=ext, body=encode_record(stored, 7, NOW_MS))
+    (popped,) = read_popped(answer, "g", "broker-a", in_order=False)
+    assert popped.message.body == TEXT
 
 
 def test_an_answer_without_the_start_of_its_queue_is_an_error() -> None:
