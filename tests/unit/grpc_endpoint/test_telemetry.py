@@ -1,17 +1,20 @@
 """How clients announce themselves, stay and go; which of them are refused, and how their streams end."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
 
+from grpc_endpoint.handles import TransactionId
 from grpc_endpoint.messaging_pb2 import (
     ClientType,
     Code,
     HeartbeatRequest,
     LiteSubscriptionAction,
+    MessageType,
     NotifyClientTerminationRequest,
     Resource,
     Settings,
@@ -20,13 +23,14 @@ from grpc_endpoint.messaging_pb2 import (
     SyncLiteSubscriptionRequest,
     TelemetryCommand,
     ThreadStackTrace,
+    VerifyMessageResult,
 )
 from grpc_endpoint.rpc import GrpcStatus, RpcError
 from grpc_endpoint.status import StatusError, StreamRefusedError
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RequestError
-from tests.unit.grpc_endpoint.cluster import answer
+from tests.unit.grpc_endpoint.cluster import BROKER, answer
 from tests.unit.grpc_endpoint.test_calls import (
     BILLING,
     ORDERS,
@@ -37,6 +41,7 @@ from tests.unit.grpc_endpoint.test_calls import (
     served,
     unary,
 )
+from tests.unit.grpc_endpoint.test_messages import encoded
 
 
 def settings_of(kind: int, *, consumes: bool) -> Settings:
@@ -127,30 +132,41 @@ async def test_a_consumer_names_its_group_when_it_goes() -> None:
     await stream.aclose()  # type: ignore[attr-defined]
 
 
-async def threads_of(cluster: FakeClient, code: Code) -> RemotingCommand:
-    """What an operator gets whose question for its threads a client answers with this status."""
+async def from_queue(said: asyncio.Queue[TelemetryCommand]) -> AsyncIterator[TelemetryCommand]:
+    while True:
+        yield await said.get()
+
+
+async def asked_by_an_operator(
+    cluster: FakeClient, request: RemotingCommand, answering: Callable[[TelemetryCommand], TelemetryCommand]
+) -> RemotingCommand:
+    """What an operator gets whose request becomes a command for a consumer."""
     method = served(cluster)["Telemetry"]
     assert method.stream is not None
     said: asyncio.Queue[TelemetryCommand] = asyncio.Queue()
-
-    async def client() -> AsyncIterator[TelemetryCommand]:
-        while True:
-            yield await said.get()
-
-    stream = method.stream(call(), client())
+    stream = method.stream(call(), from_queue(said))
     said.put_nowait(TelemetryCommand(settings=consumer_settings()))
     await anext(stream)
-    asked = {"consumerGroup": "billing", "clientId": "client-1", "jstackEnable": "true"}
-    request = RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, ext_fields=asked)
-    answering = asyncio.ensure_future(cluster.handler(request, None))
-    nonce = (await anext(stream)).print_thread_stack_trace_command.nonce
-    trace = ThreadStackTrace(nonce=nonce, thread_stack_trace="threads")
-    said.put_nowait(TelemetryCommand(status=Status(code=code), thread_stack_trace=trace))
+    answered = asyncio.ensure_future(cluster.handler(request, None))
+    said.put_nowait(answering(await anext(stream)))
     try:
-        answered: RemotingCommand = await answering
-        return answered
+        found: RemotingCommand = await answered
+        return found
     finally:
         await stream.aclose()  # type: ignore[attr-defined]
+
+
+async def threads_of(cluster: FakeClient, code: Code) -> RemotingCommand:
+    """What an operator gets whose question for its threads a client answers with this status."""
+
+    def answering(command: TelemetryCommand) -> TelemetryCommand:
+        nonce = command.print_thread_stack_trace_command.nonce
+        trace = ThreadStackTrace(nonce=nonce, thread_stack_trace="threads")
+        return TelemetryCommand(status=Status(code=code), thread_stack_trace=trace)
+
+    asked = {"consumerGroup": "billing", "clientId": "client-1", "jstackEnable": "true"}
+    request = RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, ext_fields=asked)
+    return await asked_by_an_operator(cluster, request, answering)
 
 
 @pytest.mark.parametrize(
@@ -199,3 +215,51 @@ async def test_the_names_of_a_lite_subscription_are_checked(
 ) -> None:
     response = await unary(FakeClient(), "SyncLiteSubscription", request_)
     assert response.status.code == code
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (Code.OK, "CR_SUCCESS"),
+        (Code.FAILED_TO_CONSUME_MESSAGE, "CR_LATER"),
+        (Code.MESSAGE_CORRUPTED, "CR_RETURN_NULL"),
+        (Code.INTERNAL_ERROR, "CR_THROW_EXCEPTION"),
+    ],
+)
+async def test_a_consumer_takes_a_message_that_an_operator_sends_it(code: Code, expected: str) -> None:
+    cluster = FakeClient()
+    asked = {"consumerGroup": "billing", "clientId": "client-1", "msgId": "01AB", "brokerName": BROKER}
+    request = RemotingCommand(
+        RequestCode.CONSUME_MESSAGE_DIRECTLY, ext_fields=asked, body=encoded(b"TAGS\x01A\x02")
+    )
+
+    def answering(command: TelemetryCommand) -> TelemetryCommand:
+        verify = command.verify_message_command
+        assert (verify.message.body, verify.message.system_properties.tag) == (b"body", "A")
+        return TelemetryCommand(
+            status=Status(code=code), verify_message_result=VerifyMessageResult(nonce=verify.nonce)
+        )
+
+    shown = orjson.loads((await asked_by_an_operator(cluster, request, answering)).body)
+    assert shown["consumeResult"] == expected
+
+
+async def test_a_producer_is_asked_how_its_transaction_ends() -> None:
+    cluster = FakeClient("TRANSACTION")
+    telemetry = served(cluster)["Telemetry"].stream
+    assert telemetry is not None
+    said: asyncio.Queue[TelemetryCommand] = asyncio.Queue()
+    stream = telemetry(call(), from_queue(said))
+    said.put_nowait(TelemetryCommand(settings=settings_of(ClientType.PRODUCER, consumes=False)))
+    await anext(stream)
+    fields = {"commitLogOffset": "4711", "tranStateTableOffset": "9", "msgId": "01AB", "offsetMsgId": "0"}
+    host, _, port = cluster.leader.rpartition(":")
+    properties = b"UNIQ_KEY\x0101AB\x02PGROUP\x01orders\x02TRAN_MSG\x01true\x02"
+    request = RemotingCommand(
+        RequestCode.CHECK_TRANSACTION_STATE, ext_fields=fields, body=encoded(properties)
+    )
+    assert cluster.handler(request, SimpleNamespace(remote_host=host, remote_port=int(port))) is None
+    asked = (await anext(stream)).recover_orphaned_transaction_command
+    assert TransactionId.parse(asked.transaction_id) == TransactionId(9, 4_711, BROKER, "01AB")
+    assert asked.message.system_properties.message_type == MessageType.TRANSACTION
+    await stream.aclose()  # type: ignore[attr-defined]
