@@ -1,6 +1,7 @@
 """SendMessage and RecallMessage (SendMessageActivity, ProducerProcessor, RecallMessageActivity)."""
 
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
@@ -43,6 +44,7 @@ from grpc_endpoint.properties import (
 from grpc_endpoint.routes import Routes
 from grpc_endpoint.status import StatusError, combined, ok, refused
 from grpc_endpoint.validation import (
+    BODY_BYTES_MAX,
     check_body,
     check_delivery,
     check_key,
@@ -76,6 +78,7 @@ STORED: Final[Mapping[int, Code]] = {
 }
 _POSITION_DIGITS: Final = 16
 """Of an offsetMsgId, at its end."""
+_GZIP_WBITS: Final = 16 + zlib.MAX_WBITS
 _LONG_MASK: Final = 2**64 - 1
 
 
@@ -238,7 +241,8 @@ def _command(
         message = f"the properties take more than {PROPERTIES_BYTES_MAX} bytes"
         raise StatusError(Code.MESSAGE_PROPERTIES_TOO_LARGE, message)
     is_batch = len(messages) > 1
-    compressed = COMPRESSED if system.body_encoding == Encoding.GZIP else 0
+    bodies, is_packed = _stored_bodies(messages)
+    compressed = COMPRESSED if is_packed else 0
     header = letters_of_send(
         topic,
         queue_id,
@@ -247,16 +251,44 @@ def _command(
         properties=texts[0].decode(),
         is_batch=is_batch,
     )
-    body = batch_body(messages, texts) if is_batch else messages[0].body
+    body = batch_body(bodies, texts) if is_batch else bodies[0]
     code = RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2
     return RemotingCommand(code, ext_fields=header, body=body)
 
 
-def batch_body(messages: Sequence[Message], properties: Sequence[bytes]) -> bytes:
+def _stored_bodies(messages: Sequence[Message]) -> tuple[list[bytes], bool]:
+    """The bodies as they are stored, and whether they are packed. Raises StatusError."""
+    bodies = [each.body for each in messages]
+    packed = {each.system_properties.body_encoding == Encoding.GZIP for each in messages}
+    if len(packed) > 1:
+        raise StatusError(Code.MESSAGE_CORRUPTED, "some bodies of the batch are compressed, some not")
+    plain = _gunzipped(bodies) if True in packed else bodies
+    return (bodies, True) if plain is None else (plain, False)
+
+
+def _gunzipped(bodies: Sequence[bytes]) -> list[bytes] | None:
+    """What gzip has packed, by which gRPC's clients may mean zlib; None for anything else, and for more than
+    one body may have. Java's remoting clients read zlib, and pass over a message with gzip's own format.
+    """
+    plain: list[bytes] = []
+    room = BODY_BYTES_MAX
+    for body in bodies:
+        unpacker = zlib.decompressobj(wbits=_GZIP_WBITS)
+        try:
+            found = unpacker.decompress(body, room) if room else b""
+        except zlib.error:
+            return None
+        if not found or not unpacker.eof or unpacker.unused_data:
+            return None
+        room -= len(found)
+        plain.append(found)
+    return plain
+
+
+def batch_body(bodies: Sequence[bytes], properties: Sequence[bytes]) -> bytes:
     """The body of a batch send: size, magic, CRC and flag (0, 0, 0), body, properties of each message."""
     parts = []
-    for message, text in zip(messages, properties, strict=True):
-        body = message.body
+    for body, text in zip(bodies, properties, strict=True):
         size = 4 * 5 + len(body) + 2 + len(text)
         parts += [size.to_bytes(4, "big"), bytes(12), len(body).to_bytes(4, "big"), body]
         parts += [len(text).to_bytes(2, "big"), text]

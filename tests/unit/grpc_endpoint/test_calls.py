@@ -1,7 +1,9 @@
 """Each method's own rules, against a cluster of made-up answers."""
 
 import asyncio
+import gzip
 import time
+import zlib
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -20,6 +22,7 @@ from grpc_endpoint.messaging_pb2 import (
     ChangeInvisibleDurationRequest,
     ClientType,
     Code,
+    Encoding,
     EndTransactionRequest,
     FilterExpression,
     FilterType,
@@ -41,6 +44,7 @@ from grpc_endpoint.messaging_pb2 import (
     TransactionResolution,
 )
 from grpc_endpoint.status import StatusError, StreamRefusedError
+from grpc_endpoint.validation import BODY_BYTES_MAX
 from remoting.acl import GrpcProof
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
@@ -332,6 +336,64 @@ async def test_a_send_whose_message_was_born_at_no_time_takes_the_present() -> N
     ).status.code == Code.OK
     (sent,) = cluster.requests(RequestCode.SEND_MESSAGE_V2)
     assert SendMessageRequestHeader.parse(sent.ext_fields).born_timestamp_ms >= before_ms
+
+
+@pytest.mark.parametrize(
+    ("body", "stored", "sys_flag"),
+    [
+        (gzip.compress(b"text"), b"text", 0),
+        (zlib.compress(b"text"), zlib.compress(b"text"), 1),
+        (gzip.compress(b"text")[:-1], gzip.compress(b"text")[:-1], 1),
+        (gzip.compress(b"text") + b"x", gzip.compress(b"text") + b"x", 1),
+        (gzip.compress(b""), gzip.compress(b""), 1),
+        (gzip.compress(bytes(BODY_BYTES_MAX + 1)), gzip.compress(bytes(BODY_BYTES_MAX + 1)), 1),
+        (b"\x1f\x8bno gzip", b"\x1f\x8bno gzip", 1),
+    ],
+    ids=["gzip", "zlib", "cut off", "more behind it", "nothing in it", "too large", "no gzip"],
+)
+async def test_a_body_is_stored_so_that_remoting_clients_can_read_it(
+    body: bytes, stored: bytes, sys_flag: int
+) -> None:
+    """They know zlib; a message that is packed by gzip is passed over by Java's without a word."""
+    cluster = FakeClient()
+    cluster.script(RequestCode.SEND_MESSAGE_V2, answer(queueOffset=9, queueId=0, msgId="0" * 32))
+    system = SystemProperties(message_id="1", body_encoding=Encoding.GZIP)
+    message = Message(topic=ORDERS, system_properties=system, body=body)
+    await unary(cluster, "SendMessage", SendMessageRequest(messages=[message]))
+    (sent,) = cluster.requests(RequestCode.SEND_MESSAGE_V2)
+    assert sent.body == stored
+    assert SendMessageRequestHeader.parse(sent.ext_fields).sys_flag == sys_flag
+
+
+def batch(*packed: tuple[Encoding, bytes]) -> SendMessageRequest:
+    return SendMessageRequest(
+        messages=[
+            Message(
+                topic=ORDERS,
+                system_properties=SystemProperties(message_id="1", body_encoding=encoding),
+                body=body,
+            )
+            for encoding, body in packed
+        ]
+    )
+
+
+async def test_the_bodies_of_a_batch_are_packed_alike() -> None:
+    cluster = FakeClient()
+    request = batch((Encoding.IDENTITY, b"text"), (Encoding.GZIP, gzip.compress(b"text")))
+    response = await unary(cluster, "SendMessage", request)
+    assert response.status.code == Code.MESSAGE_CORRUPTED
+    assert not cluster.requests(RequestCode.SEND_BATCH_MESSAGE)
+
+
+@pytest.mark.parametrize(("size", "sys_flag"), [(10, 0), (BODY_BYTES_MAX // 2 + 1, 1)])
+async def test_what_the_bodies_of_a_batch_unpack_to_is_bounded(size: int, sys_flag: int) -> None:
+    cluster = FakeClient()
+    cluster.script(RequestCode.SEND_BATCH_MESSAGE, answer(queueOffset=9, queueId=0, msgId="0" * 32))
+    response = await unary(cluster, "SendMessage", batch(*[(Encoding.GZIP, gzip.compress(bytes(size)))] * 2))
+    assert response.status.code == Code.OK
+    (sent,) = cluster.requests(RequestCode.SEND_BATCH_MESSAGE)
+    assert SendMessageRequestHeader.parse(sent.ext_fields).sys_flag == sys_flag
 
 
 async def test_a_send_without_messages_or_with_two_topics_is_corrupted() -> None:

@@ -258,8 +258,7 @@ def test_the_queue_of_a_message_group_is_the_one_of_guava() -> None:
 
 
 def test_a_batch_has_each_message_with_its_properties() -> None:
-    messages = [made(b"one"), made(b"three")]
-    body = batch_body(messages, [b"a\x011\x02", b""])
+    body = batch_body([b"one", b"three"], [b"a\x011\x02", b""])
     assert body[:4] == len(body[: 20 + 3 + 2 + 4]).to_bytes(4, "big")
     assert body.count(b"three") == 1
     assert len(body) == 2 * 22 + 3 + 5 + 4
