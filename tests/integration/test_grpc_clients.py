@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import subprocess
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lz4.frame
 import pytest
 
 from ledgermq.local.plan import is_free
+from remoting.client.aio import RemotingClient
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.headers.send import letters_of_send
 from remoting.record import parse_properties
 from tests.integration.client_runs import (
     Driver,
@@ -23,7 +29,7 @@ from tests.integration.client_runs import (
     read_report,
 )
 from tests.integration.cluster import COMMAND, Cluster, free_ports
-from tests.integration.streams import read_topic
+from tests.integration.streams import find_broker, read_topic
 from tests.integration.waiting import wait_for
 from tests.support.children import ending_with_parent
 
@@ -142,6 +148,27 @@ async def test_messages_arrive_once_with_all_that_belongs_to_them(client: Client
     found = [parse_properties(record.properties) for records in stored.values() for record in records]
     assert {each["UNIQ_KEY"] for each in found} == set(ids.values()), "remoting clients read them"
     assert {each["KEYS"] for each in found} == {f"key{number}" for number in range(COUNT)}
+
+
+async def test_bodies_that_remoting_clients_have_packed_are_read(client: Client) -> None:
+    topic, packed = client.topic("packed"), {0x001: zlib.compress, 0x101: lz4.frame.compress}
+    remoting = RemotingClient()
+    try:
+        broker = await find_broker(remoting, client.cluster.namesrv, topic)
+        assert broker is not None
+        for number, (sys_flag, pack) in enumerate(packed.items()):
+            properties = f"UNIQ_KEY\x01{number:032X}\x02"
+            header = letters_of_send(
+                topic, number, sys_flag=sys_flag, born_timestamp_ms=1, properties=properties, is_batch=False
+            )
+            command = RemotingCommand(
+                RequestCode.SEND_MESSAGE_V2, ext_fields=header, body=pack(str(number).encode())
+            )
+            assert (await remoting.invoke(broker, command)).code == ResponseCode.SUCCESS
+    finally:
+        await remoting.close()
+    received = client.run("simple", topic, f"{topic}-all", count=len(packed))
+    assert sorted(bodies(received)) == list(range(len(packed)))
 
 
 def test_only_wanted_messages_are_delivered(client: Client) -> None:
