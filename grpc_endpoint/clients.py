@@ -205,7 +205,13 @@ class Clients:
             self._producers.setdefault(name, {})[client.client_id] = None
         await self._register(client)
         if client.is_consumer:
-            await self._check_group(group)
+            try:
+                await self._check_group(group)
+            except StatusError as error:
+                if error.code == Code.ILLEGAL_CONSUMER_GROUP:
+                    client.stream = None  # which is to end with the error
+                    await self.remove(client.client_id)
+                raise
         return await self.merged(settings)
 
     def _unlink(self, client: Client) -> None:

@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
 
+from grpc_endpoint.clients import CommandStream
+from grpc_endpoint.endpoint import Endpoint
 from grpc_endpoint.handles import TransactionId
 from grpc_endpoint.messaging_pb2 import (
     ClientType,
@@ -27,10 +29,11 @@ from grpc_endpoint.messaging_pb2 import (
 )
 from grpc_endpoint.rpc import GrpcStatus, RpcError
 from grpc_endpoint.status import StatusError, StreamRefusedError
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RequestError
-from tests.unit.grpc_endpoint.cluster import BROKER, answer
+from tests.unit.grpc_endpoint.cluster import BROKER, NAMESRV, answer
 from tests.unit.grpc_endpoint.test_calls import (
     BILLING,
     ORDERS,
@@ -73,8 +76,28 @@ async def test_a_stream_ends_when_the_servers_part_of_the_settings_is_not_to_be_
 async def test_a_consumer_of_a_group_that_may_not_be_made_is_refused() -> None:
     cluster = FakeClient()
     cluster.group = None
+    endpoint = Endpoint(cast("RemotingClient", cluster), NAMESRV)
+    with pytest.raises(StatusError, match="group not found: billing") as refused:
+        await endpoint.clients.put(call(), consumer_settings(), CommandStream())
+    assert refused.value.code == Code.ILLEGAL_CONSUMER_GROUP
+    assert "client-1" not in endpoint.clients, "no operator sees it in a group that is not there"
+    assert len(cluster.requests(RequestCode.UNREGISTER_CLIENT)) == 1
     with pytest.raises(StreamRefusedError, match="group not found: billing"):
         await announced(cluster, consumer_settings())
+
+
+async def test_a_heartbeat_for_a_group_that_is_gone_says_so() -> None:
+    cluster = FakeClient()
+    endpoint = Endpoint(cast("RemotingClient", cluster), NAMESRV)
+    await endpoint.clients.put(call(), consumer_settings(), CommandStream())
+    cluster.group = None
+    endpoint.brokers.forget_group("billing")
+    heartbeat = endpoint.methods()["Heartbeat"].unary
+    assert heartbeat is not None
+    with pytest.raises(StatusError, match="group not found: billing"):
+        await heartbeat(call(), HeartbeatRequest(group=BILLING))
+    cluster.group = {}
+    assert (await heartbeat(call(), HeartbeatRequest(group=BILLING))).status.code == Code.OK
 
 
 @pytest.mark.parametrize("kind", [ClientType.LITE_PUSH_CONSUMER, ClientType.LITE_SIMPLE_CONSUMER])
