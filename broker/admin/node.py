@@ -6,6 +6,7 @@ A change of the configuration is a record of the replicated state (broker/config
 changed): it applies to all nodes of the group, also to those that are down now, and after a restart.
 """
 
+import asyncio
 import os
 from collections.abc import Callable
 from typing import Any
@@ -292,10 +293,10 @@ class StatsAdmin:
         self._log = log
         self._state = state
         self._statistics = statistics
-        self._topic_count = len(state.topics)
         self._is_started = False
+        self._is_cleaning = False
         log.on_writable_change(self._on_writable_change)
-        state.on_topics_changed(self.on_topics_changed)
+        state.on_topic_deleted(self._on_topic_deleted)
 
     def handlers(self) -> Handlers:
         return {
@@ -329,11 +330,15 @@ class StatsAdmin:
         else:
             self._log.remove_listener(self._statistics.put)
 
-    def on_topics_changed(self) -> None:
-        count = len(self._state.topics)
-        if count < self._topic_count:
-            self._statistics.keep_topics(self._state.topics)
-        self._topic_count = count
+    def _on_topic_deleted(self, topic: str) -> None:
+        """All counters are looked at: once in a turn, however many topics are deleted in it."""
+        if not self._is_cleaning:
+            self._is_cleaning = True
+            asyncio.get_running_loop().call_soon(self._drop_deleted)
+
+    def _drop_deleted(self) -> None:
+        self._is_cleaning = False
+        self._statistics.keep_topics(self._state.topics)
 
 
 def _item(figures: Figures, is_size: bool) -> dict[str, Any]:

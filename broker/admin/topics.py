@@ -78,6 +78,10 @@ class TopicAdmin:
         header = CreateTopicRequestHeader.parse(request.ext_fields)
         self._check_name(header.topic)
         known = self._state.topics.get(header.topic)
+        attributes = {} if known is None else known.attributes
+        if header.attributes:
+            changes = parse_changes(header.attributes)
+            attributes = altered(TOPIC_ATTRIBUTES, None if known is None else attributes, changes)
         config = TopicConfig(
             header.topic,
             header.read_queue_nums,
@@ -86,11 +90,7 @@ class TopicAdmin:
             header.topic_filter_type,
             header.topic_sys_flag,
             header.order,
-            altered(
-                TOPIC_ATTRIBUTES,
-                None if known is None else known.attributes,
-                parse_changes(header.attributes),
-            ),
+            attributes,
         )
         try:
             check_topic_config(config)

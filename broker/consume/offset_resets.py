@@ -288,7 +288,7 @@ class AppliedResets(LogMachine):
         self._groups = groups
         self._clock = clock
         self._now_ms = now_ms
-        state.on_applied = self.apply_change
+        state.on_applied(self.apply_change, CommitOffsets, DeleteTopic, DeleteGroup, DropOffsets)
         state.on_replaced = self.load_pending
         self.load_pending()
 

@@ -150,7 +150,6 @@ class PopLedger(LoadedMachine[PopTable]):
         """Offsets that groups were moved to while the table is loaded."""
         self._deleted_topics: set[str] = set()
         """Some may exist again: what is in flight of them are deleted messages."""
-        state.on_topics_changed(self._on_topics_changed)
         state.on_topic_deleted(self._on_topic_deleted)
         commits.on_commit(self._seek)
 
@@ -305,14 +304,12 @@ class PopLedger(LoadedMachine[PopTable]):
             self.record(Sought(key, offset))
             self.flush()
 
-    def _on_topics_changed(self) -> None:
+    def _on_topic_deleted(self, topic: str) -> None:
+        if self._table is None and not self.is_loading:
+            return
+        self._deleted_topics.add(topic)
         if self._table is not None and self._table.group_queues:
             asyncio.get_running_loop().call_soon(self.drop_lost)
-
-    def _on_topic_deleted(self, topic: str) -> None:
-        if self._table is not None or self.is_loading:
-            self._deleted_topics.add(topic)
-            self._on_topics_changed()
 
     def drop_lost(self) -> None:
         """Drop the queues of deleted topics and groups."""

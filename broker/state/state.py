@@ -246,13 +246,14 @@ class ReplicatedState(LogMachine):
         self._clock = clock
         self._host = host_bytes(config.broker_ip, config.listen_port)
         self._tables = StateTables(static_topics(config), static_groups())
+        self.topics: Mapping[str, TopicConfig] = self._tables.topics
+        self.groups: Mapping[str, SubscriptionGroupConfig] = self._tables.groups
         self._proposals = ProposalQueue(log, self._record_message, PROPOSALS_WAITING_MAX)
         self._creating: dict[object, asyncio.Future[PutStatus]] = {}
         self._topic_callbacks: list[Callable[[], None]] = []
         self._settings_callbacks: list[Callable[[], None]] = []
         self._deletion_callbacks: list[Callable[[str], None]] = []
-        self.on_applied: Callable[[Change, int], None] = lambda change, stored_ms: None
-        """Called with each change that was applied, in order, and its record's store time."""
+        self._change_callbacks: dict[type[Change], list[Callable[[Change, int], None]]] = {}
         self.on_replaced: Callable[[], None] = lambda: None
         """Called when all tables were replaced by those of a checkpoint."""
         self._snapshot_path: Path = config.store_path_root_dir / "state" / "snapshot"
@@ -268,14 +269,6 @@ class ReplicatedState(LogMachine):
         -1: none.
         """
         self.applied_index = -1
-
-    @property
-    def topics(self) -> Mapping[str, TopicConfig]:
-        return self._tables.topics
-
-    @property
-    def groups(self) -> Mapping[str, SubscriptionGroupConfig]:
-        return self._tables.groups
 
     @property
     def offsets(self) -> OffsetTable:
@@ -357,9 +350,14 @@ class ReplicatedState(LogMachine):
         """
         self._settings_callbacks.append(callback)
 
+    def on_applied(self, callback: Callable[[Change, int], None], *kinds: type[Change]) -> None:
+        """Call back with each applied change of these kinds, in order, and its record's store time."""
+        for kind in kinds:
+            self._change_callbacks.setdefault(kind, []).append(callback)
+
     def on_topic_deleted(self, callback: Callable[[str], None]) -> None:
         """Call back with the name of each topic that a record deletes, even if it is there again by the end
-        of the batch of records.
+        of the batch of records; and with those that a checkpoint loaded from the log does not have.
         """
         self._deletion_callbacks.append(callback)
 
@@ -501,7 +499,8 @@ class ReplicatedState(LogMachine):
             self._apply(request, record)
         self._apply_runs(runs, batch.last_index + 1)
         self.applied_index = max(self.applied_index, batch.last_index)
-        self._is_changed |= self._keeper.follow(batch)
+        if self._keeper.is_waiting or CHECKPOINT_TOPIC in batch.topics:
+            self._is_changed |= self._keeper.follow(batch)
         if self._tables.topics_version != version:
             for callback in self._topic_callbacks:
                 callback()
@@ -522,6 +521,7 @@ class ReplicatedState(LogMachine):
         if snapshot is None:
             return
         self._log.redeliver_from(self.apply, snapshot.applied_index + 1)
+        topics_before = set(self.topics)
         self._tables.load_json(snapshot.tables)
         self._apply_settings(self._tables.settings)
         self.on_replaced()
@@ -530,6 +530,8 @@ class ReplicatedState(LogMachine):
         self.applied_index = snapshot.applied_index
         self._is_changed, self._is_suspended = True, False
         self._log.suspend_writes(False)
+        for topic in topics_before.difference(self.topics):
+            self._report_deleted(topic)
         for callback in self._topic_callbacks:
             callback()
 
@@ -543,13 +545,17 @@ class ReplicatedState(LogMachine):
         for change in decode_changes(bytes(record.body)):
             self._tables.apply(change, request.store_timestamp_ms, request.position)
             if isinstance(change, DeleteTopic):
-                for callback in self._deletion_callbacks:
-                    callback(change.name)
+                self._report_deleted(change.name)
             if isinstance(change, PutSettings):
                 self._apply_settings(change.values)
-            self.on_applied(change, request.store_timestamp_ms)
+            for callback in self._change_callbacks.get(type(change), ()):
+                callback(change, request.store_timestamp_ms)
         self._is_changed = True
         self._proposals.applied(request.queue_offset)
+
+    def _report_deleted(self, topic: str) -> None:
+        for callback in self._deletion_callbacks:
+            callback(topic)
 
     def _apply_settings(self, settings: Mapping[str, str]) -> None:
         take_settings(self._config, settings)

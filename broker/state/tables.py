@@ -12,7 +12,7 @@ in the log, also where its own configuration has lower bounds.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from operator import index
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from broker.config import BrokerConfig
 from broker.state.access import USERS_MAX, AccessList, User
@@ -45,6 +45,7 @@ from commitlog.sequences import writer_key
 from remoting.slices import Steps
 
 PAIRS_PER_STEP: Final = 2_000
+T = TypeVar("T")
 
 
 class OffsetTable:
@@ -454,6 +455,7 @@ class StateTables:
     ) -> None:
         self.static_topics = static_topics
         self.static_groups = static_groups
+        # Both remain the same objects, also when a snapshot is loaded: readers hold them.
         self.topics: dict[str, TopicConfig] = dict(static_topics)
         self.groups: dict[str, SubscriptionGroupConfig] = dict(static_groups)
         self.offsets = OffsetTable()
@@ -580,7 +582,8 @@ class StateTables:
         change.
         """
         other = StateTables(self.static_topics, self.static_groups)
-        other.topics, other.groups = dict(self.topics), dict(self.groups)
+        _refill(other.topics, self.topics)
+        _refill(other.groups, self.groups)
         other.offsets, other.resets = self.offsets.copy(), self.resets.copy()
         other.delay_offsets = dict(self.delay_offsets)
         other.settings = dict(self.settings)
@@ -650,8 +653,8 @@ class StateTables:
         access = AccessTable.from_rows(data.get("users", []), data.get("accessLists", []))
         topics_version = DataVersion(*map(index, data["topicsVersion"]))
         groups_version = DataVersion(*map(index, data["groupsVersion"]))
-        self.topics = {**self.static_topics, **{topic.name: topic for topic in topics}}
-        self.groups = {**self.static_groups, **{group.name: group for group in groups}}
+        _refill(self.topics, {**self.static_topics, **{topic.name: topic for topic in topics}})
+        _refill(self.groups, {**self.static_groups, **{group.name: group for group in groups}})
         self.offsets, self.resets = offsets, resets
         self.delay_offsets = delay_offsets
         self.settings = settings
@@ -663,6 +666,11 @@ class StateTables:
         self.access.replace_by(access)
         self.topics_version = topics_version
         self.groups_version = groups_version
+
+
+def _refill(table: dict[str, T], rows: Mapping[str, T]) -> None:
+    table.clear()
+    table.update(rows)
 
 
 def check_room(change: Change, tables: StateTables, config: BrokerConfig) -> None:

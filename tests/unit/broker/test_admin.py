@@ -1,5 +1,6 @@
 """What operators ask a broker, and how it answers."""
 
+import asyncio
 from functools import partial
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from broker.admin.types import NodeRole, NodeStatusMessage
 from broker.monitoring.statistics import RateMeter
-from broker.state.changes import CommitOffsets, PutTopic
+from broker.state.changes import CommitOffsets, DeleteTopic, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
 from commitlog.dispatch import DispatchBatch, DispatchRequest
@@ -295,6 +296,15 @@ async def test_configuration_and_figures_are_shown(operator: Operator) -> None:
     assert (table["putMessageTimesTotal"], table["brokerActive"]) == ("7", "true")
     assert (table["putMessageSizeTotal"], table["putMessageAverageSize"]) == ("1050", "150.00")
     assert all(isinstance(value, str) for value in table.values())
+
+
+async def test_the_counters_of_a_deleted_topic_go_though_another_one_is_made(operator: Operator) -> None:
+    state, statistics = operator.parts.state, operator.parts.statistics
+    await state.propose(PutTopic(TopicConfig("old")))
+    statistics.got("old", "g", 0, 1, 100, 1)
+    await state.propose(DeleteTopic("old"), PutTopic(TopicConfig("new")))
+    await asyncio.sleep(0)
+    assert statistics.view("GROUP_GET_NUMS", "old@g") is None
 
 
 def test_rates_are_over_their_windows() -> None:

@@ -159,6 +159,10 @@ async def test_node_without_the_begin_of_its_log_takes_the_state_from_a_checkpoi
     late.first_index = covered + 1
     other = ReplicatedState(make_config(tmp_path / "two"), late, lambda: 0)
     other.restore()
+    other._tables.topics["gone"] = TopicConfig("gone")  # deleted by an entry that the log has no more
+    deleted: list[str] = []
+    other.on_topic_deleted(deleted.append)
+    topics = other.topics
     late._records = log._records
     late._readable_end, late._applied_index = log._readable_end, log._applied_index
     remaining = [request for request in log._committed if request.index > covered]
@@ -167,6 +171,8 @@ async def test_node_without_the_begin_of_its_log_takes_the_state_from_a_checkpoi
     assert late.calls == [True, covered + 1, False]
     assert late.fake_queues.next_offset("T", 0) == 5
     assert dict(other.topics) == dict(state.topics)
+    assert topics is other.topics, "who holds the table sees the new one"
+    assert deleted == ["gone"]
     assert other.first_shown == {"T": {0: 2, 1: 4}}
     assert other.trim_position == 77
     other.apply(DispatchBatch.of(remaining))  # what the log gives again
