@@ -8,15 +8,16 @@ monotonic clock.
 
 Puts are counted from what the log dispatches, a batch at a time: only committed messages, from any source (a
 producer, a delay that has expired, a transaction), on the writable leader only. Gets are counted by answer.
-Memory is bounded by ITEMS_MAX counters; at the bound, counters that were idle for a day are dropped; without
-such a counter, a new key is counted only in the broker's totals and in the figure of keys without a counter.
-A restarted node begins at 0, as RocketMQ's broker does.
+Both are added up when their slot has ended, or when a figure is read. Memory is bounded by ITEMS_MAX
+counters; at the bound, counters that were idle for a day are dropped; without such a counter, a new key is
+counted only in the broker's totals and in the figure of keys without a counter. A restarted node begins at 0,
+as RocketMQ's broker does.
 """
 
 import asyncio
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,7 +37,7 @@ _CELLS: Final = 36 * _FIELDS
 ITEMS_MAX: Final = 40_000
 """Counters at most, about 60 MB: two for each of topicsMax topics."""
 GATHERED_MAX: Final = 4_096
-"""Most messages whose units are kept before they are added up: 80 KiB."""
+"""Most messages whose units are kept before they are added up, 80 KiB; and most answers."""
 IDLE_SLOTS: Final = 24 * 3600 * 1000 // SLOT_MS
 _SIZE_BYTES: Final = (11, 10, 9)
 """Places of the size's bytes in a unit, the lowest byte first."""
@@ -212,8 +213,10 @@ class BrokerStatistics:
         self._looked_at_slot = -1
         self._gathered: dict[str, list[bytes]] = {}
         self._gathered_count = 0
+        self._gathered_gets: dict[tuple[str, str, int], tuple[int, int, int, int]] = {}
+        """By topic, group and queue: the answers, their messages, bytes and ms."""
         self._gathered_ms = now_ms()
-        """When the first unit was gathered."""
+        """When the first unit or answer was gathered."""
 
     def __len__(self) -> int:
         """Counters by topic and group."""
@@ -224,10 +227,7 @@ class BrokerStatistics:
         """Count what the log dispatched. The units are gathered first: adding up small batches of many queues
         one by one would cost too much.
         """
-        now_ms = self._now_ms()
-        if now_ms // SLOT_MS != self._gathered_ms // SLOT_MS or self._gathered_count > GATHERED_MAX:
-            self._add_up()
-            self._gathered_ms = now_ms
+        self._gather(batch.message_count)
         runs = batch.runs
         by_topic = self._gathered
         if runs is None:
@@ -241,11 +241,24 @@ class BrokerStatistics:
                     by_topic[topic] = [units]
                 else:
                     packed.append(units)
-        self._gathered_count += batch.message_count
+
+    def _gather(self, count: int) -> None:
+        """Before so much is gathered: add up what was gathered in an earlier slot, or is too much."""
+        now_ms = self._now_ms()
+        if now_ms // SLOT_MS != self._gathered_ms // SLOT_MS or self._gathered_count > GATHERED_MAX:
+            self._add_up()
+            self._gathered_ms = now_ms
+        self._gathered_count += count
 
     def _add_up(self) -> None:
-        gathered, self._gathered, self._gathered_count = self._gathered, {}, 0
-        now_ms = self._gathered_ms
+        if not self._gathered_count:
+            return
+        puts, self._gathered, self._gathered_count = self._gathered, {}, 0
+        gets, self._gathered_gets = self._gathered_gets, {}
+        self._add_puts(puts, self._gathered_ms)
+        self._add_gets(gets, self._gathered_ms)
+
+    def _add_puts(self, gathered: Mapping[str, Sequence[bytes]], now_ms: int) -> None:
         for topic, packed in gathered.items():
             if topic.startswith(LEDGERMQ_PREFIX):
                 continue
@@ -258,12 +271,20 @@ class BrokerStatistics:
 
     def got(self, topic: str, group: str, queue_id: int, count: int, size_bytes: int, took_ms: int) -> None:
         """Count one answer to a consumer: `count` messages of `size_bytes`, prepared in `took_ms`."""
-        now_ms = self._now_ms()
-        self._add(GROUP_GET, f"{topic}@{group}", count, size_bytes, now_ms)
-        self._add(GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", took_ms, 0, now_ms)
-        self._of_broker[BROKER_GET].add(count, size_bytes, now_ms)
-        if not is_system_topic(topic):
-            self._of_broker[USER_GET].add(count, size_bytes, now_ms)
+        self._gather(1)
+        key = topic, group, queue_id
+        calls, messages, all_bytes, all_ms = self._gathered_gets.get(key, (0, 0, 0, 0))
+        self._gathered_gets[key] = calls + 1, messages + count, all_bytes + size_bytes, all_ms + took_ms
+
+    def _add_gets(
+        self, gathered: Mapping[tuple[str, str, int], tuple[int, int, int, int]], now_ms: int
+    ) -> None:
+        for (topic, group, queue_id), (calls, count, size_bytes, took_ms) in gathered.items():
+            self._add(GROUP_GET, f"{topic}@{group}", count, size_bytes, now_ms, calls)
+            self._add(GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", took_ms, 0, now_ms, calls)
+            self._of_broker[BROKER_GET].add(count, size_bytes, now_ms, calls)
+            if not is_system_topic(topic):
+                self._of_broker[USER_GET].add(count, size_bytes, now_ms, calls)
 
     def sent_back(self, topic: str, group: str, is_dead: bool) -> None:
         """Count a message of the topic that is delivered to the group again, or has become a dead letter of

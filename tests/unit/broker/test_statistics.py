@@ -5,12 +5,14 @@ import pytest
 from broker.monitoring.runtime_info import DayTotals
 from broker.monitoring.statistics import (
     DAY,
+    GATHERED_MAX,
     GROUP_GET,
     HOUR,
     MINUTE,
     SLOT_MS,
     STATS,
     TOPIC_PUT,
+    USER_GET,
     USER_PUT,
     BrokerStatistics,
     WindowCounter,
@@ -111,6 +113,22 @@ def test_what_is_gathered_counts_in_the_slot_in_which_it_came() -> None:
     for _ in range(3):
         statistics.put(batch_of(("a", 0, 3, units(*[10] * 3_000))))
     assert statistics.total(USER_PUT) == 9_003
+
+
+def test_answers_count_in_the_slot_in_which_they_came() -> None:
+    clock = Clock()
+    statistics = BrokerStatistics("C", clock)
+    for _ in range(2):
+        statistics.got("a", "g", 0, 5, 50, 3)
+    clock.now_ms += HOUR_MS - 1
+    statistics.got("a", "g", 0, 1, 10, 7)
+    windows = statistics.view("GROUP_GET_NUMS", "a@g")
+    assert windows is not None
+    assert [(each.count, each.calls) for each in windows] == [(1, 1), (11, 3), (11, 3)]
+    for queue_id in range(2 * GATHERED_MAX):
+        statistics.got("a", "g", queue_id, 1, 10, 1)
+    assert len(statistics._gathered_gets) <= GATHERED_MAX + 1
+    assert statistics.total(USER_GET) == 11 + 2 * GATHERED_MAX
 
 
 def test_messages_that_come_one_by_one_are_counted_alike() -> None:
