@@ -140,7 +140,7 @@ log up to index N".
 Commit: the quorum counts what disks have
 =========================================
 
-`dledger.core.commit`; DLedger's QuorumAckChecker.
+`dledger.core.leadership`; DLedger's QuorumAckChecker.
 
 The leader keeps a watermark for each member: the index up to which that member's disk is known to have the
 log of this term (Raft's matchIndex). Its own watermark is what its own disk has, which may be less than what

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from dledger.core import leadership
-from dledger.core.commit import committable_index
+from dledger.core.leadership import committable_index
 from tests.campaign import worlds
 from tests.campaign.__main__ import main, run_seeds, show, watch
 from tests.campaign.scoreboard import IDLE_SEEDS_MIN, Scoreboard

@@ -23,7 +23,7 @@ MUTANTS_MIN = 80
 SAMPLES = 10
 SAMPLE = MUTANTS if is_long_run() else MUTANTS[given_seed() % SAMPLES :: SAMPLES]
 """Planted in this run: a tenth of them, which one the commit decides; in long runs all."""
-QUORUM = "dledger/core/commit.py"
+QUORUM = "dledger/core/leadership.py"
 QUORUM_TEST = Case("tests/unit/dledger/test_quorum.py::test_committable_index")
 
 

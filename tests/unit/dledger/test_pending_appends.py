@@ -1,10 +1,10 @@
-"""dledger.core.commit: each proposal is completed once, by commit, time-out or loss of the term."""
+"""dledger.core.leadership: each proposal is completed once, by commit, time-out or loss of the term."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.core.commit import PendingAppends
+from dledger.core.leadership import PendingAppends
 from dledger.core.output import Completion, Proposal
 from dledger.core.types import NEVER_DUE_MS, ResponseCode
 

@@ -1,10 +1,10 @@
-"""dledger.core.commit: the fast arithmetic against counting."""
+"""dledger.core.leadership: the fast arithmetic against counting."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.core.commit import committable_index, quorum_index
+from dledger.core.leadership import committable_index, quorum_index
 
 
 @pytest.mark.parametrize(
