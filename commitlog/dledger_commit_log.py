@@ -323,7 +323,7 @@ class DLedgerCommitLog(IndexedLog):
     @property
     def min_position(self) -> int:
         """As MessageLog."""
-        return self._entries.begin_position
+        return self._entries.begin.begin_position
 
     def end_of(self, index: int) -> int:
         """As MessageLog."""
@@ -351,7 +351,7 @@ class DLedgerCommitLog(IndexedLog):
         index = max(index, self._entries.begin_index)
         if last_index < index:
             # The log was reset to a begin behind everything that was committed here.
-            return DispatchBatch.of([]), Applied(last_index, self._entries.begin_position)
+            return DispatchBatch.of([]), Applied(last_index, self._entries.begin.begin_position)
         last_index = min(last_index, index + RANGE_ENTRIES_MAX - 1)
         try:
             found = self._entries.read_range(index, last_index, RANGE_BYTES_MAX)

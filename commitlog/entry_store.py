@@ -110,10 +110,14 @@ class EntryStore:
         self.cache = EntryCache(config.cache_bytes_max)
         self.cold = ColdReader(files)
         self._scrubber = Scrubber(files)
-        self._begin = log.begin
-        """Immutable and replaced as a whole, since the writer thread reads it too."""
-        self._end_index = log.end_index
-        self._end_position = log.end_position
+        self.begin = log.begin
+        """Where the log begins: read only. Immutable and replaced as a whole, since the writer thread reads
+        it too.
+        """
+        self.end_index = log.end_index
+        """Read only: the last entry, written or not; begin_index - 1 when there is none."""
+        self.end_position = log.end_position
+        """Read only: first byte after the last entry."""
         self._recovered_commit_index = min(files.checkpoint.committed_index, log.end_index)
         self._ops: list[Op] = []
         self._new_chunks: list[Chunk] = []
@@ -125,35 +129,20 @@ class EntryStore:
     @property
     def begin_index(self) -> int:
         """The first entry."""
-        return self._begin.begin_index
-
-    @property
-    def end_index(self) -> int:
-        """The last entry, written or not; begin_index - 1 when there is none."""
-        return self._end_index
-
-    @property
-    def begin_position(self) -> int:
-        """The position of the first entry, or of the next one in an empty log."""
-        return self._begin.begin_position
-
-    @property
-    def end_position(self) -> int:
-        """First byte after the last entry."""
-        return self._end_position
+        return self.begin.begin_index
 
     def log_state(self) -> LogState:
         """What recovery found, with what was appended since."""
-        commit_index = max(self.begin_index - 1, min(self._recovered_commit_index, self._end_index))
-        return LogState(self.begin_index, self._end_index, self._begin.epochs, commit_index)
+        commit_index = max(self.begin_index - 1, min(self._recovered_commit_index, self.end_index))
+        return LogState(self.begin_index, self.end_index, self.begin.epochs, commit_index)
 
     def append_bodies(self, first_index: int, term: int, bodies: Sequence[bytes]) -> list[int]:
         """Lay out new entries in memory; returns their positions.
 
         Raises ValueError, with nothing appended, for a body that no data file can hold.
         """
-        assert first_index == self._end_index + 1, (first_index, self._end_index)
-        chunks, positions = self._layout.lay_out(first_index, term, self._end_position, bodies)
+        assert first_index == self.end_index + 1, (first_index, self.end_index)
+        chunks, positions = self._layout.lay_out(first_index, term, self.end_position, bodies)
         for chunk in chunks:
             self._append(chunk)
         return positions
@@ -166,7 +155,7 @@ class EntryStore:
         """Whether `append_range` accepts these verified entries, by their position, after it accepted
         `after`.
         """
-        end = self._end_position if after is None else entry_position(after.data) + len(after.data)
+        end = self.end_position if after is None else entry_position(after.data) + len(after.data)
         file_bytes, data = self.config.data_file_bytes, entries.data
         position = place_entry(end, HEADER.unpack_from(data)[1], file_bytes)
         room = file_bytes - position % file_bytes
@@ -176,14 +165,14 @@ class EntryStore:
         """Append verified bytes as they came. Raises CorruptRangeError if they do not continue this log."""
         data = entries.data
         first_size = HEADER.unpack_from(data)[1] if len(data) >= HEADER_BYTES else 0
-        position = place_entry(self._end_position, first_size, self.config.data_file_bytes)
-        if entries.first_index != self._end_index + 1 or entry_position(data) != position:
+        position = place_entry(self.end_position, first_size, self.config.data_file_bytes)
+        if entries.first_index != self.end_index + 1 or entry_position(data) != position:
             raise CorruptRangeError(
                 f"entry {entries.first_index} at position {entry_position(data)} does not continue a log "
-                f"that goes on with entry {self._end_index + 1} at position {position}"
+                f"that goes on with entry {self.end_index + 1} at position {position}"
             )
-        if self._begin.epochs and entries.term < self._begin.epochs[-1].term:
-            raise CorruptRangeError(f"term {entries.term} follows term {self._begin.epochs[-1].term}")
+        if self.begin.epochs and entries.term < self.begin.epochs[-1].term:
+            raise CorruptRangeError(f"term {entries.term} follows term {self.begin.epochs[-1].term}")
         room = self.config.data_file_bytes - position % self.config.data_file_bytes
         if len(data) + BLANK_BYTES > room:
             raise CorruptRangeError(f"{len(data)} bytes at position {position}, {room} bytes of file left")
@@ -197,22 +186,22 @@ class EntryStore:
     def truncate_from(self, index: int) -> None:
         """Drop the entries >= index."""
         assert self.begin_index <= index, (self.begin_index, index)
-        if index > self._end_index:
+        if index > self.end_index:
             return
-        end_position = self.begin_position if index == self.begin_index else self._end_of(index - 1)
+        end_position = self.begin.begin_position if index == self.begin_index else self._end_of(index - 1)
         self.cache.truncate_from(index)
-        self._end_index = index - 1
-        self._end_position = end_position
-        self._set_epochs(tuple(epoch for epoch in self._begin.epochs if epoch.first_index < index))
+        self.end_index = index - 1
+        self.end_position = end_position
+        self._set_epochs(tuple(epoch for epoch in self.begin.epochs if epoch.first_index < index))
         self._ops.append(TruncateOp(index, end_position))
 
     def reset(self, begin_index: int, begin_position: int) -> None:
         """Drop everything; the next entry is begin_index, at begin_position."""
         assert min(begin_index, begin_position) >= 0, (begin_index, begin_position)
         self.cache.clear()
-        self._begin = LogBegin(begin_index, begin_position)
-        self._end_index = begin_index - 1
-        self._end_position = begin_position
+        self.begin = LogBegin(begin_index, begin_position)
+        self.end_index = begin_index - 1
+        self.end_position = begin_position
         self._has_new_epochs = True
         self._removal = None
         self._recovered_commit_index = begin_index - 1
@@ -220,8 +209,8 @@ class EntryStore:
 
     def begin_at(self, begin_index: int) -> None:
         """The log begins with this entry, which is in the files; those before it are no longer part of it."""
-        assert self.begin_index <= begin_index <= self._end_index, (begin_index, self._end_index)
-        self._begin = self._removal = self._begin.moved_to(begin_index, self.position_of(begin_index))
+        assert self.begin_index <= begin_index <= self.end_index, (begin_index, self.end_index)
+        self.begin = self._removal = self.begin.moved_to(begin_index, self.position_of(begin_index))
 
     def remove_files(self) -> int:
         """Writer thread: make the log's begin durable and delete the files before it; how many."""
@@ -247,7 +236,7 @@ class EntryStore:
         """All changes since the last call; None when there are none."""
         if not self._ops:
             return None
-        begin = self._begin if self._has_new_epochs else None
+        begin = self.begin if self._has_new_epochs else None
         # The lists themselves go to the writer thread; the event loop continues with new ones.
         writes = Writes(self._ops, self._new_chunks, begin)
         self._ops, self._new_chunks = [], []
@@ -296,24 +285,24 @@ class EntryStore:
     def replace_range(self, entries: EntryRange) -> None:
         """Writer thread: put entries over damaged ones, synced; CorruptRangeError if they do not fit."""
         with self._failing():
-            self._scrubber.replace(self._begin, entries)
+            self._scrubber.replace(self.begin, entries)
 
     def scrub(self, bytes_max: int) -> Scrubbed:
         """Writer thread: read and check the next committed entries; after the last, the first again."""
         with self._failing():
-            return self._scrubber.scrub(self._begin, bytes_max)
+            return self._scrubber.scrub(self.begin, bytes_max)
 
     def position_of(self, index: int) -> int:
         """Start position of an entry."""
-        assert self.begin_index <= index <= self._end_index, (self.begin_index, index, self._end_index)
+        assert self.begin_index <= index <= self.end_index, (self.begin_index, index, self.end_index)
         chunk = self.cache.chunk_of(index)
         if chunk is not None:
             return chunk.position_of(index)
-        return self.cold.position_of(index, self.begin_index, self.begin_position)
+        return self.cold.position_of(index, self.begin_index, self.begin.begin_position)
 
     def read_range(self, first_index: int, last_index: int, bytes_max: int) -> EntryRange:
         """As LogReader. Cached entries are the bytes that were appended; those of the files are checked."""
-        begin_index, end_index = self._begin.begin_index, self._end_index
+        begin_index, end_index = self.begin.begin_index, self.end_index
         assert begin_index <= first_index <= last_index <= end_index, (
             begin_index,
             first_index,
@@ -334,7 +323,7 @@ class EntryStore:
         Raises DamagedEntryError; PositionError when the log is whole there, but no body is at one of them.
         """
         cached_from = self.cache.first_index
-        end_index = self._end_index if cached_from is None else cached_from - 1
+        end_index = self.end_index if cached_from is None else cached_from - 1
         return self.cold.read_bodies(units, self.begin_index, end_index)
 
     def read(self, position: int, size_bytes: int) -> Buffer:
@@ -349,11 +338,11 @@ class EntryStore:
     def cached_from(self) -> int:
         """The position from which on `read` needs no file."""
         position = self.cache.first_position
-        return self._end_position if position is None else position
+        return self.end_position if position is None else position
 
     def end_of(self, index: int) -> int:
         """First byte after an entry; the log's begin for the entry before the first."""
-        return self.begin_position if index < self.begin_index else self._end_of(index)
+        return self.begin.begin_position if index < self.begin_index else self._end_of(index)
 
     def is_disk_full(self) -> bool:
         """Whether the file system is fuller than the configured ratio; checked once a second at most."""
@@ -377,24 +366,24 @@ class EntryStore:
             raise
 
     def _set_epochs(self, epochs: tuple[Epoch, ...]) -> None:
-        if epochs != self._begin.epochs:
-            self._begin = dataclasses.replace(self._begin, epochs=epochs)
+        if epochs != self.begin.epochs:
+            self.begin = dataclasses.replace(self.begin, epochs=epochs)
             self._has_new_epochs = True
 
     def _append(self, chunk: Chunk, is_replica: bool = False) -> None:
-        if chunk.position != self._end_position:
-            gap = blank(chunk.position - self._end_position)
-            self._ops.append(AppendOp(self._end_position, gap, NO_INDEX, NO_INDEX, b""))
+        if chunk.position != self.end_position:
+            gap = blank(chunk.position - self.end_position)
+            self._ops.append(AppendOp(self.end_position, gap, NO_INDEX, NO_INDEX, b""))
         first_index, last_index = chunk.first_index, chunk.last_index
-        assert first_index == self._end_index + 1, (first_index, self._end_index)
+        assert first_index == self.end_index + 1, (first_index, self.end_index)
         self._ops.append(
             AppendOp(chunk.position, chunk.data, first_index, last_index, chunk.units, is_replica)
         )
         self._new_chunks.append(chunk)
         self.cache.append(chunk)
-        self._end_index = chunk.last_index
-        self._end_position = chunk.end_position
-        epochs = self._begin.epochs
+        self.end_index = chunk.last_index
+        self.end_position = chunk.end_position
+        epochs = self.begin.epochs
         if not epochs or epochs[-1].term != chunk.term:
             assert not epochs or epochs[-1].term < chunk.term, (epochs[-1], chunk.term)
             self._set_epochs((*epochs, Epoch(chunk.term, chunk.first_index)))

@@ -447,7 +447,7 @@ class IndexedLog(ABC):
             )
 
     def _read_cached(self, position: int, size: int) -> Buffer:
-        self._check_is_there(position, size)
+        """A record in memory, between the log's begin and its readable end."""
         data = self._read_bytes(position, size)
         if len(data) != size:
             raise PositionError(f"no record of {size} bytes at position {position}")

@@ -39,7 +39,7 @@ class LogRemoval:
 
     @property
     def begin_position(self) -> int:
-        return self._entries.begin_position
+        return self._entries.begin.begin_position
 
     @property
     def end_position(self) -> int:

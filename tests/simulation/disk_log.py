@@ -197,7 +197,7 @@ class DiskLog(MemoryLog):
         self._store = self._open()
         found = LogImage(
             self._store.begin_index,
-            self._store.begin_position,
+            self._store.begin.begin_position,
             list(_entries_from(self._store, self._store.begin_index)),
         )
         states = [self.disk.copy()]

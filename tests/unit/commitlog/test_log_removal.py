@@ -42,7 +42,7 @@ def test_files_go_and_the_log_goes_on() -> None:
     fill(store)
     assert list(store.old_files())[:2] == [(1024, 10), (2048, 20)]
     assert remove(store, 40) == 4
-    assert (store.begin_index, store.begin_position) == (40, 4096)
+    assert (store.begin_index, store.begin.begin_position) == (40, 4096)
     assert file_starts(fs, "data")[0] == 4096
     assert file_starts(fs, "index")[0] == 40 * 32 // 256 * 256
     assert read_all(store) == expected(40, 100)
@@ -51,7 +51,7 @@ def test_files_go_and_the_log_goes_on() -> None:
     fill(store, 20)
     store.close()
     again = open_small(fs)
-    assert (again.begin_index, again.begin_position, again.end_index) == (40, 4096, 119)
+    assert (again.begin_index, again.begin.begin_position, again.end_index) == (40, 4096, 119)
     assert read_all(again) == expected(40, 120)
     assert again.log_state().epochs == store.log_state().epochs
     assert remove(again, 110) == 7
