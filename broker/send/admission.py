@@ -24,10 +24,10 @@ import random
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from broker.config import BrokerConfig
-from broker.state.groups import SubscriptionGroupConfig
+from broker.state.state import ReplicatedState
 from broker.state.topics import (
     HALF_TOPIC,
     PERM_READ,
@@ -185,15 +185,6 @@ _make_plain = function("_remoting", "PlainSends")
 _AnySend = SendMessageRequestHeader | SequencedSendRequestHeader
 
 
-class SendTables(Protocol):
-    """The tables a send is checked against; ReplicatedState is one."""
-
-    @property
-    def topics(self) -> Mapping[str, TopicConfig]: ...
-    @property
-    def groups(self) -> Mapping[str, SubscriptionGroupConfig]: ...
-
-
 @dataclass(slots=True)
 class Admitted:
     """A send to be written to the log: its messages in order, and the queue and key for its answer."""
@@ -251,14 +242,12 @@ class StampedProperties:
 
 
 class Admission:
-    """The checks of one broker. `invalidate_topics` must be called when a topic changed, `apply_settings`
-    when the configuration did.
-    """
+    """The checks of one broker, against its replicated state."""
 
     def __init__(
         self,
         config: BrokerConfig,
-        tables: "SendTables",
+        state: ReplicatedState,
         store_host: bytes,
         unique_keys: UniqueKeys,
         rng: random.Random,
@@ -267,7 +256,7 @@ class Admission:
         timers: TimerRules | None = None,
     ) -> None:
         self._config = config
-        self._tables = tables
+        self._state = state
         self._store_host = store_host
         self._unique_keys = unique_keys
         self._rng = rng
@@ -277,12 +266,11 @@ class Admission:
         self._open: dict[str, OpenTopic] = {}
         self._stamp: StampedProperties
         self._plain: Any = None
-        self.apply_settings()
+        self._apply_settings()
+        state.on_topics_changed(self._open.clear)
+        state.on_settings_changed(self._apply_settings)
 
-    def invalidate_topics(self) -> None:
-        self._open.clear()
-
-    def apply_settings(self) -> None:
+    def _apply_settings(self) -> None:
         """The configuration has changed: rebuild what depends on it."""
         self._open.clear()
         self._stamp = StampedProperties(self._config)
@@ -383,7 +371,7 @@ class Admission:
             raise RequestError(ResponseCode.INVALID_PARAMETER, error)
         if not may_send_to(name):
             raise RequestError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
-        config = self._tables.topics.get(name)
+        config = self._state.topics.get(name)
         if config is None:
             return NeedsTopic(self._topic_to_create(header))
         if not config.perm & (PERM_WRITE | PERM_READ) or config.write_queue_nums == 0:
@@ -401,7 +389,7 @@ class Admission:
         name = header.topic
         if name.startswith(RETRY_PREFIX):
             return retry_topic(name.removeprefix(RETRY_PREFIX))
-        template = self._tables.topics.get(header.default_topic)
+        template = self._state.topics.get(header.default_topic)
         sys_flag = 1 if header.unit_mode else 0
         config = inherited_topic(name, template, header.default_topic_queue_nums, sys_flag)
         if header.default_topic == DEFAULT_TOPIC and not self._config.auto_create_topic_enable:
@@ -442,7 +430,7 @@ class Admission:
         if header.topic.startswith(RETRY_PREFIX):
             dlq = self._dlq_for(header)
             if dlq is not None:
-                if dlq.name not in self._tables.topics:
+                if dlq.name not in self._state.topics:
                     return NeedsTopic(dlq)
                 properties[PROPERTY_DELAY] = "-1"
                 message.topic, message.queue_id = dlq.name, 0
@@ -497,7 +485,7 @@ class Admission:
         if is_transaction or any(name in properties for name in names_of_others):
             del properties[PROPERTY_PRIORITY]
             return
-        topic = self._tables.topics.get(message.topic)
+        topic = self._state.topics.get(message.topic)
         queues = topic.write_queue_nums if topic is not None else 1
         message.queue_id = min(int(text), queues - 1)
 
@@ -541,7 +529,7 @@ class Admission:
     def _dlq_for(self, header: SendMessageRequestHeader) -> TopicConfig | None:
         """The dead-letter topic when the message was consumed in vain often enough (handleRetryAndDLQ)."""
         group_name = header.topic.removeprefix(RETRY_PREFIX)
-        group = self._tables.groups.get(group_name)
+        group = self._state.groups.get(group_name)
         if group is None:
             raise RequestError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group_name}"

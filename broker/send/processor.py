@@ -112,7 +112,6 @@ class SendMessageProcessor:
         self._put_this_turn = 0
         self._held: dict[str, list[_Held]] = {}
         self._held_count = 0
-        state.on_topics_changed(self._admission.invalidate_topics)
         state.on_settings_changed(self._apply_settings)
 
     def _make_answers(self) -> SendAnswers:
@@ -121,7 +120,6 @@ class SendMessageProcessor:
 
     def _apply_settings(self) -> None:
         self._answers = self._make_answers()
-        self._admission.apply_settings()
 
     def batch_handlers(self) -> Mapping[int, BatchHandler]:
         return dict.fromkeys(SEND_CODES, self.handle)

@@ -67,8 +67,6 @@ class ReplyMessageProcessor:
         self._forwarder = forwarder
         keys = UniqueKeys.of_process(store_host, clock, rng)
         self._admission = Admission(config, state, store_host, keys, rng)
-        state.on_topics_changed(self._admission.invalidate_topics)
-        state.on_settings_changed(self._admission.apply_settings)
 
     def handlers(self) -> Handlers:
         return {

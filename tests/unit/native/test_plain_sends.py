@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import ClassVar
 
 import pytest
 from hypothesis import example, given
@@ -12,7 +11,9 @@ from hypothesis import strategies as st
 from broker.config import load_config
 from broker.send.admission import Admission, Admitted, UniqueKeys
 from broker.send.turn import PlainRun, SendAnswers
+from broker.state.changes import PutTopic
 from broker.state.groups import SubscriptionGroupConfig
+from broker.state.state import ReplicatedState
 from broker.state.topics import TopicConfig
 from commitlog.log import PutResult, PutStatus
 from commitlog.record import PROPERTIES_BYTES_MAX, Message, host_bytes
@@ -20,6 +21,7 @@ from remoting.command import RemotingCommand
 from remoting.command_reader import CommandReader
 from remoting.headers.send import SendRequest, send_header
 from tests.support.fake_connection import FakeConnection
+from tests.support.fake_log import FakeLog
 from tests.support.send_bench import STAMP
 from tests.unit.native.send_frames import (
     FRAMES,
@@ -36,26 +38,30 @@ STORE_HOST = host_bytes("10.0.0.1", 10911)
 BORN_HOST = host_bytes("10.0.0.2", 50000)
 ANSWERS = SendAnswers(STORE_HOST, "DefaultRegion", trace_on=True)
 BODY_BYTES_MAX = 100
+CONFIG = load_config(None, [f"maxMessageSize={BODY_BYTES_MAX}"])
 
 
-class Tables:
-    """Two topics that are open, one of them with several tags, and a retry topic."""
-
-    topics: ClassVar = {
-        "t": TopicConfig("t", 4, 4),
-        "other": TopicConfig("other", 2, 2, topic_filter_type="MULTI_TAG"),
-        "%RETRY%g": TopicConfig("%RETRY%g", 4, 4),
-    }
-    groups: ClassVar = {"g": SubscriptionGroupConfig("g")}
+TOPICS = {
+    "t": TopicConfig("t", 4, 4),
+    "other": TopicConfig("other", 2, 2, topic_filter_type="MULTI_TAG"),
+    "%RETRY%g": TopicConfig("%RETRY%g", 4, 4),
+}
+"""Two that are open, one of them with several tags, and a retry topic."""
 
 
-def admission() -> Admission:
+def state_with_topics() -> ReplicatedState:
+    state = ReplicatedState(CONFIG, FakeLog(), lambda: 0)
+    state._tables.topics.update(TOPICS)
+    state._tables.groups["g"] = SubscriptionGroupConfig("g")
+    return state
+
+
+def admission(state: ReplicatedState | None = None) -> Admission:
     """With every topic met already."""
-    config = load_config(None, [f"maxMessageSize={BODY_BYTES_MAX}"])
     keys = UniqueKeys(STORE_HOST, lambda: 0, 0, bytes(4))
-    made = Admission(config, Tables(), STORE_HOST, keys, random.Random(0))
+    made = Admission(CONFIG, state or state_with_topics(), STORE_HOST, keys, random.Random(0))
     assert made._plain is not None
-    for name in Tables.topics:
+    for name in TOPICS:
         made.admit(send_header(command(json_frame(json_send(JAVA | {"b": name})))), b"", BORN_HOST)
     return made
 
@@ -104,7 +110,7 @@ def test_kindred_sends(frame: bytes) -> None:
             agree(request)
 
 
-@given(properties, st.sampled_from([*Tables.topics, "unknown"]), st.integers(0, 0x800), st.integers(0, 101))
+@given(properties, st.sampled_from([*TOPICS, "unknown"]), st.integers(0, 0x800), st.integers(0, 101))
 @example(PROPERTIES, "other", 0x701, 100)
 def test_any_properties(text: str, topic: str, sys_flag: int, body_bytes: int) -> None:
     ext = JAVA | {"i": text, "b": topic, "f": str(sys_flag)}
@@ -129,18 +135,20 @@ def test_properties_at_their_bound() -> None:
             assert agree(command(json_frame(json_send(JAVA | {"i": written})))) == (more <= 0)
 
 
-def test_a_run_ends_where_python_has_to_decide() -> None:
+async def test_a_run_ends_where_python_has_to_decide() -> None:
     plain = command(json_frame(json_send(JAVA)))
     delayed = command(json_frame(json_send(JAVA | {"i": "DELAY\x013\x02" + PROPERTIES})))
     requests = [plain, plain, delayed, plain]
-    taken = admission()
+    state = state_with_topics()
+    state.follow_log()
+    taken = admission(state)
     assert taken.admit_plain(requests, 0, 9, BORN_HOST, []) == (2, 8)
     assert taken.admit_plain(requests, 0, 1, BORN_HOST, []) == (1, 4)
     assert taken.admit_plain(requests, 2, 9, BORN_HOST, []) == (0, 0)
     assert taken.admit_plain(requests, 3, 9, BORN_HOST, []) == (1, 4)
     assert taken.admit_plain(requests, 4, 9, BORN_HOST, []) == (0, 0)
     assert taken.admit_plain(requests, 0, 0, BORN_HOST, []) == (0, 0)
-    taken.invalidate_topics()
+    assert await state.propose(PutTopic(TopicConfig("t", 4, 4))) is PutStatus.PUT_OK
     assert taken.admit_plain(requests, 0, 9, BORN_HOST, []) == (0, 0)
 
 
