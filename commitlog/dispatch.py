@@ -157,7 +157,7 @@ class DispatchBatch(Sequence[DispatchRequest]):
         self.sequences = sequences
         """What writers numbered, in log order."""
         self.records = records
-        """The records themselves; None where they are not at hand."""
+        """The records themselves; None in a batch without messages."""
         self.deletions: Sequence[Deletion] = ()
         """Topics that records of the batch delete, in log order."""
         self.message_count = count
@@ -183,6 +183,12 @@ class DispatchBatch(Sequence[DispatchRequest]):
         if self.runs is not None:
             return frozenset([run[0] for run in self.runs])
         return frozenset([one.topic for one in self._all()])
+
+    def record(self, request: DispatchRequest) -> Buffer:
+        """The record of a message of this batch."""
+        assert self.records is not None, "messages without their records"
+        start = request.position - self.records.position
+        return self.records.data[start : start + request.size]
 
     def __len__(self) -> int:
         return self.message_count

@@ -194,9 +194,7 @@ class BaseKeeper:
             self.raise_due()
 
     def follow(self, batch: DispatchBatch) -> bool:
-        """Read the parts of a checkpoint in `batch`; return whether a newer checkpoint is complete now.
-        Raises DamagedRecordError; the caller then passes the same batch again.
-        """
+        """Read the parts of a checkpoint in `batch`; return whether a newer checkpoint is complete now."""
         self.raise_due()
         if CHECKPOINT_TOPIC not in batch.topics:
             return False
@@ -254,13 +252,12 @@ class BaseKeeper:
         return PutStatus.PUT_OK
 
     def _complete_in(self, batch: DispatchBatch) -> CompleteCheckpoint | None:
-        """The last checkpoint that the batch completes. Raises DamagedRecordError."""
+        """The last checkpoint that the batch completes."""
         found = None
         for request in batch if CHECKPOINT_TOPIC in batch.topics else ():
             if request.topic == CHECKPOINT_TOPIC:
-                place = request.position, request.size
-                body = bytes(decode_record(self._log.read(*place)).body)
-                found = self._assembler.add(body, place) or found
+                body = bytes(decode_record(batch.record(request)).body)
+                found = self._assembler.add(body, (request.position, request.size)) or found
         return found
 
     def read(self, whole: CompleteCheckpoint) -> Snapshot:

@@ -487,9 +487,9 @@ class ReplicatedState(LogMachine):
 
     def _apply_records(self, batch: DispatchBatch) -> None:
         version = self._tables.topics_version
-        # Read all before applying any: when one is damaged, the caller passes the same batch again.
+        # All are decoded before any is applied: a node that stops at one must not save a part of the batch.
         records = [
-            (request, decode_record(self._log.read(request.position, request.size)))
+            (request, decode_record(batch.record(request)))
             for request in (batch if STATE_TOPIC in batch.topics else ())
             if request.topic == STATE_TOPIC and request.index > self.applied_index
         ]

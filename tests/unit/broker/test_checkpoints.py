@@ -18,7 +18,6 @@ from broker.state.checkpoints import (
 )
 from broker.state.state import ReplicatedState
 from broker.state.topics import STATE_TOPIC, TopicConfig
-from commitlog.dispatch import DispatchBatch
 from commitlog.log import PutStatus
 from commitlog.record import Message
 from tests.support.broker_parts import make_parts
@@ -167,7 +166,7 @@ async def test_node_without_the_begin_of_its_log_takes_the_state_from_a_checkpoi
     late._readable_end, late._applied_index = log._readable_end, log._applied_index
     remaining = [request for request in log._committed if request.index > covered]
     for number in range(0, len(remaining), 2):
-        other.apply(DispatchBatch.of(remaining[number : number + 2]))
+        other.apply(log._batch(remaining[number : number + 2]))
     assert late.calls == [True, covered + 1, False]
     assert late.fake_queues.next_offset("T", 0) == 5
     assert dict(other.topics) == dict(state.topics)
@@ -175,7 +174,7 @@ async def test_node_without_the_begin_of_its_log_takes_the_state_from_a_checkpoi
     assert deleted == ["gone"]
     assert other.first_shown == {"T": {0: 2, 1: 4}}
     assert other.trim_position == 77
-    other.apply(DispatchBatch.of(remaining))  # what the log gives again
+    other.apply(log._batch(remaining))  # what the log gives again
     assert other.offsets.get("g", "T", 0) == 4
     assert other.applied_index == state.applied_index
 
@@ -201,11 +200,11 @@ async def test_resets_before_a_checkpoint_and_right_behind_what_it_covers_are_he
     late.set_writable(False)
     parts = make_parts(tmp_path / "two", late)
     parts.add(admin_feature(parts.core, parts.consumers))
-    parts.state.apply(DispatchBatch.of(remaining))
+    parts.state.apply(log._batch(remaining))
     assert late.calls == [True, covered + 1, False]
     targets = [parts.consumers.resets.send("g", "T", queue_id, 9, now_ms=0) for queue_id in (0, 1)]
     assert targets == [3, 3], "as it was at the checkpoint"
-    parts.state.apply(DispatchBatch.of(remaining))  # what the log gives again
+    parts.state.apply(log._batch(remaining))  # what the log gives again
     assert parts.consumers.resets.send("g", "T", 1, 9, now_ms=0) == 1
     assert parts.state.offsets.queues("g", "T") == {0: 3, 1: 1}
     assert list(parts.state.resets.items()) == list(state.resets.items())

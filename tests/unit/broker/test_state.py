@@ -15,10 +15,8 @@ from broker.state.groups import SubscriptionGroupConfig
 from broker.state.snapshot import decode_snapshot
 from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import STATE_TOPIC, TopicConfig, inherited_topic, retry_topic
-from commitlog.dispatch import DispatchBatch, DispatchRequest
-from commitlog.errors import DamagedRecordError
 from commitlog.log import PutStatus
-from commitlog.record import Message
+from commitlog.record import CorruptRecordError, Message
 from dledger.fs import Fs
 from remoting.route import DEFAULT_TOPIC
 from tests.support.fake_log import FakeLog
@@ -214,36 +212,24 @@ async def test_a_damaged_snapshot_is_passed_over_for_the_log(tmp_path: Path, dam
     assert restarted.offsets.get("g", "t", 0) == 1
 
 
-async def test_of_a_stretch_with_a_damaged_record_nothing_is_applied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The log gives the whole stretch again when the record is repaired."""
-    first = FakeLog()
-    writer = make_state(tmp_path / "a", first)
+async def test_of_a_batch_with_an_unreadable_record_nothing_is_applied(tmp_path: Path) -> None:
+    """The node stops there, and writes a snapshot of what was applied."""
+    log = FakeLog()
+    writer = make_state(tmp_path / "a", log)
     for offset in (3, 5):
         await writer.propose(CommitOffsets("g", "t", {0: offset}))
-    log = FakeLog()
-    state = make_state(tmp_path / "b", log)
-    stretch = [request for request in first._committed if request.topic == STATE_TOPIC]
-    damaged = stretch[1].position
-
-    def read(position: int, size: int) -> bytes:
-        if position == damaged:
-            raise DamagedRecordError("being repaired")
-        return first.read(position, size)
-
-    monkeypatch.setattr(log, "read", read)
-
-    def dispatch(requests: list[DispatchRequest]) -> None:
-        for listener in log._listeners:
-            listener(DispatchBatch.of(requests))
-
-    with pytest.raises(DamagedRecordError):
-        dispatch(stretch)
+    state = ReplicatedState(make_config(tmp_path / "b"), FakeLog(), lambda: 0)
+    requests = [request for request in log._committed if request.topic == STATE_TOPIC]
+    batch = log._batch(requests)
+    assert batch.records is not None
+    whole = bytes(batch.records.data)
+    batch.records.data = whole[:-9]
+    with pytest.raises(CorruptRecordError):
+        state.apply(batch)
     assert (state.offsets.get("g", "t", 0), state.applied_index) == (None, -1)
-    damaged = -1
-    dispatch(stretch)
-    assert (state.offsets.get("g", "t", 0), state.applied_index) == (5, stretch[1].index)
+    batch.records.data = whole
+    state.apply(batch)
+    assert (state.offsets.get("g", "t", 0), state.applied_index) == (5, requests[1].index)
 
 
 async def test_stop_answers_what_still_waits(tmp_path: Path) -> None:
