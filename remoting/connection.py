@@ -150,6 +150,7 @@ class Connection(asyncio.Protocol):
         self._out_bytes = 0
         self._unanswered = 0
         self._held = HeldMemory(self._loop, memory_limit, self._balance_reading)
+        self._is_limited = memory_limit is not None
         self._is_reading_paused = False
         self._stalled_since_s: float | None = None
         self._slowed_until_s: float | None = None
@@ -370,7 +371,7 @@ class Connection(asyncio.Protocol):
             self.usage.size_bytes += len(data)
         if self._tls is not None and self._tls.waits(data, self._continue_handshake):
             self._held.partial_bytes = self.partial_bytes
-            self._held.report()
+            self._report_held()
             return
         try:
             received = self._reader.feed(data if self._tls is None else self._decrypt(self._tls, data))
@@ -400,7 +401,7 @@ class Connection(asyncio.Protocol):
                 self._entry.expect(partial_bytes)
         if self._unanswered > self._limits.unanswered_max or self._held.large_bytes:
             self._balance_reading()
-        self._held.report()
+        self._report_held()
 
     def requests_read(
         self, requests: list[RemotingCommand], open_count: int, code: int, now_s: float
@@ -487,7 +488,7 @@ class Connection(asyncio.Protocol):
             self._stalled_since_s = None
         self._balance_reading()
         self._measure_unsent()
-        self._held.report()
+        self._report_held()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(exc)
@@ -562,7 +563,7 @@ class Connection(asyncio.Protocol):
             if not unsent:
                 if self._held.unsent_bytes:
                     self._measure_unsent()
-                    self._held.report()
+                    self._report_held()
                 return
         self._write_to_transport(transport, unsent)
 
@@ -575,7 +576,11 @@ class Connection(asyncio.Protocol):
         if self._measure_unsent() > self._limits.write_buffer_bytes_max:
             self.warn_once("unread", "does not read its answers; aborted")
             self.abort()
-        self._held.report()
+        self._report_held()
+
+    def _report_held(self) -> None:
+        if self._is_limited:  # an outgoing connection has no limit with others
+            self._held.report()
 
     def _measure_unsent(self) -> int:
         unsent_bytes = 0 if self._transport is None else self._transport.get_write_buffer_size()
