@@ -48,6 +48,7 @@ class Registration:
         term: Callable[[], int],
     ) -> None:
         self._config = config
+        self._address = config.broker_address
         self._state = state
         self._log = log
         self._term = term
@@ -91,7 +92,7 @@ class Registration:
         body = self._register_body()
         header = RegisterBrokerRequestHeader(
             broker_name=config.broker_name,
-            broker_addr=config.broker_address,
+            broker_addr=self._address,
             cluster_name=config.broker_cluster_name,
             broker_id=self.broker_id,
             ha_server_addr=f"{config.broker_ip}:{min(config.listen_port + 1, 65535)}",
@@ -119,7 +120,7 @@ class Registration:
     def _unregister_command(self) -> RemotingCommand:
         config = self._config
         header = BrokerIdentityRequestHeader(
-            config.broker_name, config.broker_address, config.broker_cluster_name, self.broker_id
+            config.broker_name, self._address, config.broker_cluster_name, self.broker_id
         )
         return RemotingCommand(RequestCode.UNREGISTER_BROKER, ext_fields=header.ext_fields())
 

@@ -95,15 +95,12 @@ class KvConfig:
         self._path = path
         self._items_max = items_max
         self._bytes_max = bytes_max
-        self._table: dict[str, dict[str, str]] = _load(path) if path is not None else {}
+        self.table: Mapping[str, Mapping[str, str]] = _load(path) if path is not None else {}
+        """Items by namespace and key: read only, replaced as a whole."""
 
     def get(self, namespace: str, key: str) -> str | None:
         """The value, or None."""
-        return self._table.get(namespace, {}).get(key)
-
-    def namespace(self, namespace: str) -> Mapping[str, str] | None:
-        """All items of a namespace, or None if it has never had any."""
-        return self._table.get(namespace)
+        return self.table.get(namespace, {}).get(key)
 
     def put(self, namespace: str, key: str, value: str) -> None:
         """Set a value.
@@ -113,12 +110,12 @@ class KvConfig:
             OSError: the file cannot be written.
         """
         is_new = self.get(namespace, key) is None
-        if is_new and sum(map(len, self._table.values())) >= self._items_max:
+        if is_new and sum(map(len, self.table.values())) >= self._items_max:
             raise KvConfigError(f"the table is full: {self._items_max} items")
-        known = sum(len(k) + len(v) for items in self._table.values() for k, v in items.items())
+        known = sum(len(k) + len(v) for items in self.table.values() for k, v in items.items())
         if known + len(key) + len(value) > self._bytes_max:
             raise KvConfigError(f"the table is full: {self._bytes_max} bytes")
-        self._change({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})
+        self._change({**self.table, namespace: {**self.table.get(namespace, {}), key: value}})
 
     def delete(self, namespace: str, key: str) -> None:
         """Remove a value; nothing happens if there is none.
@@ -128,13 +125,13 @@ class KvConfig:
         """
         if self.get(namespace, key) is None:
             return
-        rest = {k: v for k, v in self._table[namespace].items() if k != key}
-        self._change({**self._table, namespace: rest})
+        rest = {k: v for k, v in self.table[namespace].items() if k != key}
+        self._change({**self.table, namespace: rest})
 
-    def _change(self, table: dict[str, dict[str, str]]) -> None:
+    def _change(self, table: Mapping[str, Mapping[str, str]]) -> None:
         if self._path is not None:
             _save(self._path, orjson.dumps({"configTable": table}, option=orjson.OPT_INDENT_2))
-        self._table = table
+        self.table = table
 
 
 def _load(path: Path) -> dict[str, dict[str, str]]:
@@ -216,7 +213,7 @@ class ConfigProcessor:
     def namespace(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         """219 GET_KVLIST_BY_NAMESPACE."""
         namespace = KvNamespaceRequestHeader.parse(request.ext_fields).namespace
-        items = self._kv_config.namespace(namespace)
+        items = self._kv_config.table.get(namespace)
         if items is None:
             remark = f"No config item, Namespace: {namespace}"
             return error_response(request, ResponseCode.QUERY_NOT_FOUND, remark)

@@ -437,7 +437,7 @@ class BrokerProcessor:
             ext["masterAddr"] = result.master_addr
         body = b""
         if self._switches.return_order_topic_config_to_broker:
-            body = orjson.dumps({"table": self._kv_config.namespace(ORDER_TOPIC_NAMESPACE) or {}})
+            body = orjson.dumps({"table": self._kv_config.table.get(ORDER_TOPIC_NAMESPACE, {})})
         return success_response(request, ext, body)
 
     def unregister_broker(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:

@@ -11,15 +11,15 @@ from namesrv.config import KvConfig, KvConfigError
 def test_items_are_put_read_and_deleted() -> None:
     table = KvConfig(None)
     assert table.get("N", "k") is None
-    assert table.namespace("N") is None
+    assert table.table.get("N") is None
     table.put("N", "k", "v")
     table.put("N", "k", "w")
     assert table.get("N", "k") == "w"
-    assert table.namespace("N") == {"k": "w"}
+    assert table.table.get("N") == {"k": "w"}
     table.delete("N", "k")
     table.delete("N", "k")
     table.delete("M", "k")
-    assert table.namespace("N") == {}
+    assert table.table.get("N") == {}
 
 
 def test_file_holds_every_change_in_rocketmqs_form(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_file_holds_every_change_in_rocketmqs_form(tmp_path: Path) -> None:
     table.put("ORDER_TOPIC_CONFIG", "U", "broker-a:8")
     table.delete("ORDER_TOPIC_CONFIG", "U")
     assert orjson.loads(path.read_bytes()) == {"configTable": {"ORDER_TOPIC_CONFIG": {"T": "broker-a:4"}}}
-    assert KvConfig(path).namespace("ORDER_TOPIC_CONFIG") == {"T": "broker-a:4"}
+    assert KvConfig(path).table.get("ORDER_TOPIC_CONFIG") == {"T": "broker-a:4"}
     assert [entry.name for entry in path.parent.iterdir()] == ["kvConfig.json"]
 
 
