@@ -30,7 +30,6 @@ from commitlog.entry import BLANK_BYTES, Buffer, place_entry
 from commitlog.errors import CorruptLogError, PositionError
 from commitlog.indexed_log import RANGE_BYTES_MAX, IndexedLog, MessageLogConfig
 from commitlog.log import PutResult, PutStatus
-from commitlog.queue_offsets import QueueOffsets
 from commitlog.record import (
     PHYSICAL_OFFSET_AT,
     CorruptRecordError,
@@ -280,9 +279,8 @@ class CommitLog(IndexedLog):
         self._clock = clock
         self._files = files = RecordFiles(fs, store, self._config, Dispatcher(config.delay_levels_ms))
         end = Applied(files.end_index, files.end_position)
-        super().__init__(fs, store, config, end, lambda: None, self._fail)
         record_bytes_max = self._config.file_bytes - BLANK_BYTES
-        self._offsets = QueueOffsets(self.queues, config.message_bytes_max, record_bytes_max)
+        super().__init__(fs, store, config, end, record_bytes_max, lambda: None, self._fail)
         self._end_position = self._files.end_position
         self._gathering = _Round()
         self._pending_messages = 0

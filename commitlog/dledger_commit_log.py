@@ -30,7 +30,6 @@ from commitlog.indexed_log import (
 )
 from commitlog.log import PutResult, PutStatus
 from commitlog.log_removal import LogRemoval
-from commitlog.queue_offsets import QueueOffsets
 from commitlog.record import TRANSACTION_ROLLBACK, Message, MessageIllegalError, encode_record
 from dledger.core.status import NodeStatus
 from dledger.core.types import DamagedEntryError, ResponseCode, Role
@@ -231,8 +230,9 @@ class DLedgerCommitLog(IndexedLog):
         self._is_suspended = False
         self._writable_callbacks: list[Callable[[bool], None]] = []
         end = Applied(entries.end_index, entries.end_position)
-        super().__init__(fs or OsFs(), store, config, end, self._update_writable, self.on_fatal)
-        self._offsets = QueueOffsets(self.queues, config.message_bytes_max, entries.config.body_bytes_max)
+        record_bytes_max = entries.config.body_bytes_max
+        on_applied = self._update_writable
+        super().__init__(fs or OsFs(), store, config, end, record_bytes_max, on_applied, self.on_fatal)
         self.removal = LogRemoval(entries, self, lambda: engine.commit_index, engine.remove_before)
         """Deletes the log's oldest files."""
         engine.set_observer(self)

@@ -1,4 +1,5 @@
-"""A log of messages with consume queues: reading by position, and dispatch of what is committed.
+"""A log of messages with consume queues: queue offsets of new messages, reading by position, and dispatch of
+what is committed.
 
 Committed entries → consume queues → listeners, in log order. As RocketMQ's ReputMessageService, but driven by
 the commit instead of polling: the first range is dispatched in the call that reports the commit, the rest in
@@ -10,18 +11,28 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from commitlog.consume_queue import UNIT, UNIT_BYTES
-from commitlog.consume_queues import ConsumeQueueConfig, ConsumeQueues, QueueFlusher
-from commitlog.dispatch import Applied, DispatchBatch
+from commitlog.consume_queues import NOT_QUEUED, ConsumeQueueConfig, ConsumeQueues, QueueFlusher
+from commitlog.dispatch import Applied, DispatchBatch, is_topic_name
 from commitlog.entry import Buffer
 from commitlog.errors import DamagedQueueError, DamagedRecordError, PositionError
 from commitlog.log import DispatchListener
-from commitlog.record import CorruptRecordError, record_size, size_and_position
+from commitlog.record import (
+    CorruptRecordError,
+    Message,
+    MessageIllegalError,
+    OffsetKey,
+    encode_ordinary,
+    encode_record,
+    record_size,
+    size_and_position,
+)
 from dledger.core.types import NO_INDEX
 from dledger.fs import Fs
 from remoting.record_layout import AT, BORN_HOST_V6, HOST_V4_BYTES, HOST_V6_BYTES, RECORD_BYTES_MIN
@@ -231,8 +242,101 @@ class Reput:
         self._next = asyncio.get_running_loop().call_later(DAMAGE_RETRY_S, self._step)
 
 
+@dataclass(slots=True)
+class EncodedBatch:
+    """Records with their queue offsets, which count as assigned only after `QueueOffsets.assign`."""
+
+    bodies: Sequence[bytes]
+    queue_offsets: list[int]
+    next_offsets: dict[OffsetKey, int]
+
+
+class QueueOffsets:
+    """The next offset of each queue, counting messages that are appended but not yet committed.
+
+    A queue that is not in the table has no such message: its next offset is the consume queue's.
+    """
+
+    def __init__(self, queues: ConsumeQueues, body_bytes_max: int, record_bytes_max: int) -> None:
+        """`record_bytes_max` is what a file of the log can hold."""
+        self._queues = queues
+        self._body_bytes_max = body_bytes_max
+        self._record_bytes_max = record_bytes_max
+        self._next: dict[OffsetKey, int] = {}
+        self._deleted: Counter[str] = Counter()
+        """By topic, how many records that delete it are appended but not dispatched. Until the last one is
+        dispatched, the consume queue still has the offsets of the deleted topic, and is not asked."""
+        queues.on_delete(self._queues_emptied)
+
+    def encode(self, messages: Sequence[Message], store_timestamp_ms: int) -> EncodedBatch:
+        """Lay out the records with the offsets they would get. Raises MessageIllegalError."""
+        found = encode_ordinary(
+            messages, self._next, store_timestamp_ms, self._body_bytes_max, self._record_bytes_max
+        )
+        if found is not None:
+            return EncodedBatch(*found)
+        return self._encode_any(messages, store_timestamp_ms)
+
+    def _encode_any(self, messages: Sequence[Message], store_timestamp_ms: int) -> EncodedBatch:
+        next_offsets: dict[OffsetKey, int] = {}
+        bodies = []
+        queue_offsets = []
+        for message in messages:
+            if len(message.body) > self._body_bytes_max:
+                raise MessageIllegalError(
+                    f"body of {len(message.body)} bytes, at most {self._body_bytes_max}"
+                )
+            offset = 0
+            if not message.sys_flag & NOT_QUEUED:
+                key = (message.topic, message.queue_id)
+                known = next_offsets.get(key)
+                offset = self._next_of(key) if known is None else known
+                next_offsets[key] = offset + 1
+            body = encode_record(message, offset, store_timestamp_ms)
+            if len(body) > self._record_bytes_max:
+                raise MessageIllegalError(
+                    f"record of {len(body)} bytes, at most {self._record_bytes_max} fit into a file"
+                )
+            bodies.append(body)
+            queue_offsets.append(offset)
+        return EncodedBatch(bodies, queue_offsets, next_offsets)
+
+    def assign(self, batch: EncodedBatch, deleted_topics: Sequence[str] = ()) -> None:
+        """The batch was appended, so its offsets are used. After it the queues of `deleted_topics` begin at
+        0.
+        """
+        self._next.update(batch.next_offsets)
+        if deleted_topics:
+            self._deleted.update(deleted_topics)
+            gone = frozenset(deleted_topics)
+            for key in [key for key in self._next if key[0] in gone]:
+                del self._next[key]
+
+    def clear(self) -> None:
+        """Drop the table: leadership was lost or won, so messages that are not in the queues may be gone."""
+        self._next.clear()
+        self._deleted.clear()
+
+    def _next_of(self, key: OffsetKey) -> int:
+        offset = self._next.get(key)
+        if offset is not None:
+            return offset
+        topic, queue_id = key
+        if not is_topic_name(topic) or queue_id < 0:
+            raise MessageIllegalError(f"topic {topic!r}, queue {queue_id}")
+        return 0 if topic in self._deleted else self._queues.next_offset(topic, queue_id)
+
+    def _queues_emptied(self, topic: str) -> None:
+        """A record that deletes the topic was dispatched. Messages appended behind it keep their offsets."""
+        if self._deleted[topic] > 1:
+            self._deleted[topic] -= 1
+        else:
+            del self._deleted[topic]
+
+
 class IndexedLog(ABC):
-    """The half of `commitlog.log.MessageLog` that both logs share: consume queues, dispatch, reading.
+    """The half of `commitlog.log.MessageLog` that both logs share: queue offsets, consume queues, dispatch,
+    reading.
 
     A log adds how it puts, when it dispatches, and where its bytes are: the abstract methods below. Their
     positions are between `min_position` and the end of the recovered or committed log.
@@ -244,16 +348,20 @@ class IndexedLog(ABC):
         store: Path,
         config: MessageLogConfig,
         end: Applied,
+        record_bytes_max: int,
         on_applied: Callable[[], None],
         on_error: Callable[[Exception], None],
     ) -> None:
-        """Loads the queues of a log that is open, recovered and ends at `end`. Raises OSError."""
+        """Loads the queues of a log that is open, recovered and ends at `end`. `record_bytes_max` is what one
+        of its files can hold. Raises OSError.
+        """
         self._on_error = on_error
         self._readable_end = end.position  # while loading, the queues compare themselves with the whole log
         self.queues = ConsumeQueues(fs, store, config.queues, self, self._on_wrong_unit)
         """As MessageLog."""
         applied = self.queues.load(end.index, end.position)
         self._readable_end = max(applied.position, self.min_position)
+        self._offsets = QueueOffsets(self.queues, config.message_bytes_max, record_bytes_max)
         self._reput = Reput(self._read_batch, self.queues, applied, self._after_queued, on_applied, on_error)
         self._flusher = QueueFlusher(self.queues, lambda: self._reput.queued, self._reput.resume, on_error)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from commitlog.consume_queues import ConsumeQueues
-from commitlog.queue_offsets import QueueOffsets
+from commitlog.indexed_log import QueueOffsets
 from remoting.codes import RequestCode
 from remoting.headers.admin import CreateTopicRequestHeader
 from remoting.headers.topics import TopicRequestHeader

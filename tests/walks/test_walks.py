@@ -9,7 +9,7 @@ import pytest
 import native
 from tests.walks.walk import running_node
 
-BOUNDS = {"produce": (34, 183), "pull": (18, 77), "create_topic": (41, 262), "post_topic": (66, 655)}
+BOUNDS = {"produce": (32, 183), "pull": (18, 77), "create_topic": (38, 245), "post_topic": (60, 635)}
 """At most so many files of the product, and so many calls of its Python functions."""
 
 

@@ -6,16 +6,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from commitlog.checkpoint import (
-    FILE_BYTES,
-    SLOT_SPACING_BYTES,
     Checkpoint,
     LogBegin,
-    SyncMark,
     check_format,
     decode_checkpoint,
     decode_log_begin,
     encode_format,
-    encode_slot,
     seal,
     unseal,
 )
@@ -33,6 +29,7 @@ from commitlog.entry import (
     verify_entries,
     write_physical_offset,
 )
+from commitlog.entry_files import MARK_BYTES, SLOT_SPACING_BYTES, SyncMark, encode_slot
 from commitlog.errors import CorruptLogError
 from commitlog.record import (
     CorruptRecordError,
@@ -248,7 +245,7 @@ def _check_sync_mark(data: bytes) -> None:
     fs.close(fd)
     mark = SyncMark(fs, path)
     mark.load()
-    assert fs.size(fs.open(path)) == FILE_BYTES
+    assert fs.size(fs.open(path)) == MARK_BYTES
     found = mark.end_index
     mark.raise_to(2**40)
     mark.lower_to(5)

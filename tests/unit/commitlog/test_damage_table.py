@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.checkpoint import Checkpoint, encode_format, encode_slot
+from commitlog.checkpoint import Checkpoint, encode_format
+from commitlog.entry_files import encode_slot
 from tests.support.log_entries import DIRECTORY
 from tests.support.memory_fs import MemoryFs
 from tests.support.storage_damage import (

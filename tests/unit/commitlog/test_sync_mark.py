@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.checkpoint import FILE_BYTES, SLOT, SLOT_SPACING_BYTES, SyncMark, decode_slot, encode_slot
+from commitlog.entry_files import MARK_BYTES, SLOT, SLOT_SPACING_BYTES, SyncMark, decode_slot, encode_slot
 from tests.support.memory_fs import MemoryFs
 
 PATH = Path("/store/synced")
@@ -70,7 +70,7 @@ def test_lowered_mark_never_comes_back_after_a_power_failure(seed: int) -> None:
     assert opened(damaged).end_index in (3, 5)
 
 
-@pytest.mark.parametrize("size_bytes", [0, 10, SLOT_SPACING_BYTES, FILE_BYTES + 1])
+@pytest.mark.parametrize("size_bytes", [0, 10, SLOT_SPACING_BYTES, MARK_BYTES + 1])
 def test_file_of_another_length_is_mended(size_bytes: int) -> None:
     fs = MemoryFs()
     mark = opened(fs)
@@ -79,7 +79,7 @@ def test_file_of_another_length_is_mended(size_bytes: int) -> None:
     fs.cut(PATH, size_bytes)
     again = opened(fs)
     assert again.end_index == (9 if size_bytes >= SLOT.size else -1)
-    assert len(fs.content(PATH)) == FILE_BYTES
+    assert len(fs.content(PATH)) == MARK_BYTES
 
 
 def test_failed_write_is_told() -> None:
