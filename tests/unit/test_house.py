@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = tuple(
     tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["root_packages"]
 )
-FILES_MAX = 468
+FILES_MAX = 465
 LINES_MAX = 93_545
 """Without comment lines: a comment that says why is not to be saved."""
 PAGES_MAX = 29
