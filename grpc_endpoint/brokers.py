@@ -34,6 +34,7 @@ from remoting.errors import (
     RemotingError,
 )
 from remoting.fastjson import FastjsonError, loads
+from remoting.headers.admin import GrpcEndpointRequestHeader
 from remoting.headers.fields import RequestHeader
 from remoting.headers.namesrv import GRPC_ENDPOINTS, KvItemRequestHeader, KvKeyRequestHeader
 from remoting.route import ClusterInfo, RouteError, TopicRoute, parse_cluster_info
@@ -182,6 +183,32 @@ class Brokers:
         await self._tell_name_servers(
             RequestCode.DELETE_KV_CONFIG, KvKeyRequestHeader(GRPC_ENDPOINTS, address)
         )
+
+    async def announce(self, address: str) -> None:
+        """Have every node know by which connection to ask this endpoint about its clients."""
+        header = GrpcEndpointRequestHeader(address)
+        try:
+            nodes = await self.nodes()
+        except StatusError as error:
+            logger.info("no broker knows this endpoint: %s", error)
+            return
+        await asyncio.gather(*(self._announce_to(node, header) for node in nodes))
+
+    async def _announce_to(self, node: str, header: GrpcEndpointRequestHeader) -> None:
+        """A stock broker does not know the request, and needs not."""
+        command = RemotingCommand(RequestCode.LEDGERMQ_GRPC_ENDPOINT, ext_fields=header.ext_fields())
+        try:
+            answer = await self.client.invoke(node, command, TRY_S)
+        except RemotingError as error:
+            logger.debug("%s does not answer: %s", node, error)
+            return
+        if answer.code != ResponseCode.SUCCESS:
+            logger.info("%s does not take this endpoint for one: %s", node, answer.remark)
+
+    async def nodes(self) -> list[str]:
+        """The addresses of all nodes of all brokers. Raises StatusError."""
+        info = await self.cluster()
+        return sorted({each for broker in info.brokers.values() for each in broker.broker_addrs.values()})
 
     async def _tell_name_servers(self, code: RequestCode, header: RequestHeader) -> None:
         """Those that do not answer, or refuse it (`--accounts`), do not list the endpoint."""

@@ -41,6 +41,7 @@ BEAT_S: Final = 20.0
 SILENT_S: Final = 120.0
 """A client that has sent no heartbeat for this long has gone (channelExpiredTimeout)."""
 CLIENTS_MAX: Final = 50_000
+VERSION_CHARS_MAX: Final = 64
 BEAT_LIMIT_S: Final = 3.0
 COMMANDS_MAX: Final = 1_000
 """Commands that wait for a client to read them; beyond it further ones are dropped."""
@@ -121,6 +122,7 @@ class Client:
 
     client_id: str
     language: str
+    version: str
     host: str
     settings: Settings
     last_beat_s: float
@@ -191,7 +193,8 @@ class Clients:
         if client is None:
             if len(self._clients) >= CLIENTS_MAX:
                 raise StatusError(Code.TOO_MANY_REQUESTS, f"{CLIENTS_MAX} clients are connected")
-            client = Client(call.client_id, call.language, call.host, settings, self._loop.time(), stream)
+            version, now_s = call.version[:VERSION_CHARS_MAX], self._loop.time()
+            client = Client(call.client_id, call.language, version, call.host, settings, now_s, stream)
             self._clients[call.client_id] = client
         self._unlink(client)
         client.settings, client.stream, client.host = settings, stream, call.host
@@ -331,12 +334,11 @@ class Clients:
     async def _send_to_all(self, command: RemotingCommand) -> list[RemotingCommand]:
         """The answers of the nodes that answer."""
         try:
-            info = await self._brokers.cluster()
+            nodes = await self._brokers.nodes()
         except StatusError as error:
             logger.warning("clients cannot be registered: %s", error)
             return []
-        addresses = {each for broker in info.brokers.values() for each in broker.broker_addrs.values()}
-        answers = await asyncio.gather(*(self._send(address, command) for address in sorted(addresses)))
+        answers = await asyncio.gather(*(self._send(address, command) for address in nodes))
         return [answer for answer in answers if answer is not None]
 
     async def _send(self, address: str, command: RemotingCommand) -> RemotingCommand | None:

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from grpc_endpoint import messaging_pb2
 from grpc_endpoint.brokers import Brokers
 from grpc_endpoint.call import Call
-from grpc_endpoint.clients import Clients
+from grpc_endpoint.clients import BEAT_S, Clients
 from grpc_endpoint.handles import ReceiptHandle
 from grpc_endpoint.messaging_pb2 import (
     Code,
@@ -123,6 +123,12 @@ class Endpoint:
         self.spawn(self.clients.run())
         self.spawn(self.renewals.run())
         self.spawn(self._stay_listed(address))
+        self.spawn(self._stay_announced(address))
+
+    async def _stay_announced(self, address: str) -> None:
+        while True:
+            await self.brokers.announce(address)
+            await asyncio.sleep(BEAT_S)
 
     async def _stay_listed(self, address: str) -> None:
         while True:
@@ -168,6 +174,8 @@ class Endpoint:
         """A broker's request."""
         if request.code in _ASKED_OF_CLIENTS:
             return self._telemetry.ask_client(request, connection)
+        if request.code == RequestCode.LEDGERMQ_GRPC_CLIENTS:
+            return self._telemetry.list_clients(request)
         if request.code == RequestCode.CHECK_TRANSACTION_STATE:
             self._transactions.check(request, connection)
         return None

@@ -8,7 +8,8 @@ message at once (309). Each becomes a command on the client's stream.
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
 import orjson
 
@@ -35,6 +36,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
+from remoting.headers.admin import GrpcClientsRequestHeader
 from remoting.headers.consume import CallConsumerRequestHeader
 from remoting.record import CorruptRecordError, decode_record
 
@@ -42,6 +44,10 @@ ANSWER_S: Final = 9.0
 """A client's answer to a command; the broker waits 10 s."""
 WAITING_MAX: Final = 1_000
 SUBSCRIPTIONS_MAX: Final = 4_096
+LISTED_MAX: Final = 100
+"""Clients of one answer, of each so many names."""
+NAMES_MAX: Final = 20
+NAME_CHARS_MAX: Final = 255
 _CONSUME_RESULTS: Final = {
     Code.OK: "CR_SUCCESS",
     Code.FAILED_TO_CONSUME_MESSAGE: "CR_LATER",
@@ -138,6 +144,15 @@ class Telemetry:
             return await self._running_info(request, client)
         return await self._consume_directly(request, client, header.consumer_group)
 
+    def list_clients(self, request: RemotingCommand) -> RemotingCommand:
+        """65007: some of the clients, in the order in which they came."""
+        header = GrpcClientsRequestHeader.parse(request.ext_fields)
+        skipped, count = max(0, header.skipped), min(max(0, header.count), LISTED_MAX)
+        rows = [_row(client) for client in islice(self._clients, skipped, skipped + count)]
+        return success_response(
+            request, body=orjson.dumps({"total": len(self._clients), "clients": rows})
+        )
+
     async def _running_info(self, request: RemotingCommand, client: Client) -> RemotingCommand:
         stack = ""
         if request.ext_fields.get("jstackEnable") == "true":
@@ -219,6 +234,29 @@ def _check_kind(client: Client) -> None:
         raise StatusError(Code.UNRECOGNIZED_CLIENT_TYPE, ClientType.Name(kind))
 
 
+def _row(client: Client) -> dict[str, Any]:
+    """A client as operators see it in a list; of many topics or groups the first ones."""
+    settings = client.settings
+    wanted = settings.subscription
+    is_producer = settings.WhichOneof("pub_sub") == "publishing"
+    named = settings.publishing.topics if is_producer else [each.topic for each in wanted.subscriptions]
+    namespaces = (each.resource_namespace for each in (wanted.group, *named))
+    return {
+        "clientId": client.client_id,
+        "language": client.language,
+        "version": client.version,
+        "clientType": ClientType.Name(settings.client_type),
+        "address": client.host,
+        "namespace": next(filter(None, namespaces), "")[:NAME_CHARS_MAX],
+        "groups": sorted(client.groups)[:NAMES_MAX],
+        "topics": [each.name for each in named[:NAMES_MAX]],
+        "topicCount": len(named),
+        "requestTimeoutMs": settings.request_timeout.ToMilliseconds(),
+        "settingsAtMs": client.settings_ms,
+        "isConnected": client.stream is not None,
+    }
+
+
 def _shown(host: str, settings: Settings) -> dict[str, str]:
     """A consumer's settings as operators read them."""
     wanted, retries = settings.subscription, settings.backoff_policy
@@ -240,7 +278,7 @@ def _shown(host: str, settings: Settings) -> dict[str, str]:
 def _check_settings(settings: Settings) -> None:
     """Raises StatusError."""
     kind = settings.WhichOneof("pub_sub")
-    if settings.client_type not in ClientType.values():
+    if settings.client_type not in ClientType.values():  # protobuf keeps numbers that have no name
         raise StatusError(Code.UNRECOGNIZED_CLIENT_TYPE, f"there is no client type {settings.client_type}")
     if kind is None:
         message = "there is no publishing or subscription data in settings"

@@ -1,5 +1,6 @@
 """Consumers for operators: requests that the broker forwards to a running consumer (223 its offsets, 307 its
-state, 309 consume this message now), lists of groups and topics (300, 343, 345), and all producers (328).
+state, 309 consume this message now), lists of groups and topics (300, 343, 345), and all producers (328); and
+the clients of gRPC endpoints (65006, 65007).
 
 A client that does not answer within the limit is reported as such; it does not delay other requests.
 """
@@ -21,7 +22,12 @@ from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import CommandError, RemotingError, RequestError, RequestTimeoutError
 from remoting.fastjson import FastjsonError, list_in_steps, loads_request, object_key_map
-from remoting.headers.admin import GroupRequestHeader, GroupTopicRequestHeader
+from remoting.headers.admin import (
+    GroupRequestHeader,
+    GroupTopicRequestHeader,
+    GrpcClientsRequestHeader,
+    GrpcEndpointRequestHeader,
+)
 from remoting.headers.consume import CallConsumerRequestHeader, ConsumerStatusRequestHeader
 from remoting.headers.topics import TopicRequestHeader
 from remoting.router import Handlers
@@ -30,9 +36,57 @@ from remoting.slices import Steps
 STATUS_LIMIT_S: Final = 5.0
 CALL_LIMIT_S: Final = 10.0
 """Broker2Client's limits."""
+ENDPOINT_LIMIT_S: Final = 2.0
+"""An endpoint answers from memory; who asks the broker waits for 3 s."""
+ENDPOINTS_MAX: Final = 1_000
+ENDPOINT_CHARS_MAX: Final = 300
 ASKED_AT_ONCE_MAX: Final = 64
 MESSAGE_ID_CHARS: Final = 32
 """Of an offsetMsgId: address and port, and 16 digits of the position."""
+
+
+class GrpcEndpoints:
+    """The gRPC endpoints that are connected, and what they answer about their clients."""
+
+    def __init__(self) -> None:
+        self._connections: dict[str, Connection] = {}
+        """By the address to which their clients connect."""
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.LEDGERMQ_GRPC_ENDPOINT: self.announced,
+            RequestCode.LEDGERMQ_GRPC_CLIENTS: self.clients,
+        }
+
+    def announced(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """65006: of two that say the same address, as one that was started again does, the later one counts."""
+        address = GrpcEndpointRequestHeader.parse(request.ext_fields).address
+        if not address or len(address) > ENDPOINT_CHARS_MAX:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"no address: {address[:80]!r}")
+        if address not in self._connections and len(self._connections) >= ENDPOINTS_MAX:
+            raise RequestError(ResponseCode.SYSTEM_BUSY, f"{ENDPOINTS_MAX} gRPC endpoints are connected")
+        self._connections[address] = connection
+        return success_response(request)
+
+    def connection_closed(self, connection: Connection) -> None:
+        for address in [each for each, its in self._connections.items() if its is connection]:
+            del self._connections[address]
+
+    async def clients(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """65007: the endpoint's own answer."""
+        header = GrpcClientsRequestHeader.parse(request.ext_fields)
+        address = header.address
+        endpoint = self._connections.get(address)
+        if endpoint is None:
+            remark = f"the gRPC endpoint {address[:80]} is not connected to this node"
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        asked = RemotingCommand(request.code, ext_fields=header.ext_fields())
+        try:
+            answer = await endpoint.request(asked, ENDPOINT_LIMIT_S)
+        except (RemotingError, CommandError) as error:
+            remark = f"the gRPC endpoint {address[:80]} gives no answer: {error}"
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark) from error
+        return success_response(request, None, answer.body, answer.remark, answer.code)
 
 
 class ConsumerAdmin:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from broker.admin.consumers import ConsumerAdmin
+from broker.admin.consumers import ConsumerAdmin, GrpcEndpoints
 from broker.admin.groups import GroupAdmin
 from broker.admin.lists import ListAdmin
 from broker.admin.node import BrokerAdmin, ConfigAdmin, NodeStatusBuilder, StatsAdmin
@@ -113,6 +113,7 @@ def admin_feature(
     statistics, on_leader = core.statistics, core.on_leader
     runtime_info = make_runtime_info(core, runtime_figures)
     stats = StatsAdmin(log, state, statistics)
+    endpoints = GrpcEndpoints()
     parts = (
         TopicAdmin(config, log, engine, state, statistics, on_leader),
         GroupAdmin(config, log, engine, state, clients, statistics, consumers.commits, on_leader),
@@ -123,11 +124,13 @@ def admin_feature(
         ProgressAdmin(config, log, state, clients, core.clock, statistics, popped_queues),
         ListAdmin(state, on_leader),
         ReplicationAdmin(config, engine, core.opened.end_position, core.opened.position_of),
+        endpoints,
         stats,
     )
     return Feature(
         handlers={code: handler for part in parts for code, handler in part.handlers().items()},
         services=(*runtime_info.services, stats),
+        connection_closed=(endpoints.connection_closed,),
     )
 
 

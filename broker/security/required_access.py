@@ -118,6 +118,7 @@ _CLUSTER_READS: Final = frozenset(
         Code.GET_BROKER_CLUSTER_ACL_INFO,
         Code.LEDGERMQ_NODE_STATUS,
         Code.LEDGERMQ_GROUP_PROGRESS,
+        Code.LEDGERMQ_GRPC_CLIENTS,
     }
 )
 """Every other code without a rule of its own needs Update."""

@@ -13,6 +13,22 @@ class TransferLeaderRequestHeader(RequestHeader):
 
 
 @request_header
+class GrpcEndpointRequestHeader(RequestHeader):
+    """Code 65006: the `host:port` to which gRPC clients connect."""
+
+    address: str
+
+
+@request_header
+class GrpcClientsRequestHeader(RequestHeader):
+    """Code 65007: so many of the clients of the endpoint there, after the first `skipped`."""
+
+    address: str
+    skipped: Int = 0
+    count: Int = 20
+
+
+@request_header
 class ElectMasterRequestHeader(RequestHeader):
     """Code 1002."""
 

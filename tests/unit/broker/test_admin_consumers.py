@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.admin import consumers
 from broker.state.changes import CommitOffsets, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
@@ -13,9 +14,11 @@ from remoting.command import RemotingCommand
 from remoting.errors import RemotingClosedError
 from remoting.fastjson import loads
 from tests.support.broker_parts import NOW_MS, FakeEngine
+from tests.support.fake_connection import FakeConnection
 from tests.support.operator import Operator, connect_client
 
 DIRECTLY = RequestCode.CONSUME_MESSAGE_DIRECTLY
+CLIENTS = RequestCode.LEDGERMQ_GRPC_CLIENTS
 
 
 @pytest.fixture
@@ -113,6 +116,50 @@ async def test_who_consumes_what_is_told(operator: Operator) -> None:
     assert found["subscriptionData"]["subString"] == "*"
     absent = await operator.read(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, group="h", topic="t")
     assert absent == {"group": "h", "topic": "t"}
+
+
+def endpoint_at(operator: Operator, address: str) -> FakeConnection:
+    """A gRPC endpoint that has announced itself."""
+    made = FakeConnection(7, "10.0.0.5")
+    request = RemotingCommand(RequestCode.LEDGERMQ_GRPC_ENDPOINT, ext_fields={"address": address})
+    operator.parts.router.dispatch([(made.as_connection, [request], request.code)])
+    return made
+
+
+async def test_a_grpc_endpoint_is_asked_for_its_clients(operator: Operator) -> None:
+    one, other = endpoint_at(operator, "10.0.0.5:8081"), endpoint_at(operator, "10.0.0.6:8081")
+    assert [each.code for each in one.take_answers()] == [0]
+    one.replies.append(RemotingCommand(0, body=b'{"total":0}'))
+    asked = {"address": "10.0.0.5:8081", "skipped": "20", "count": "10"}
+    signed = asked | {"AccessKey": "root", "Signature": "x"}
+    answer = await operator.ask(CLIENTS, **signed)
+    assert (answer.code, answer.body) == (0, b'{"total":0}')
+    (request,) = one.requests
+    assert (request.code, request.ext_fields) == (CLIENTS, asked), "without the operator's signature"
+    assert other.requests == []
+
+
+async def test_a_grpc_endpoint_that_is_silent_or_gone_is_said_so(operator: Operator) -> None:
+    one = endpoint_at(operator, "10.0.0.5:8081")
+    silent = await operator.ask(CLIENTS, address="10.0.0.5:8081")
+    assert (silent.code, silent.remark) == (
+        1,
+        "the gRPC endpoint 10.0.0.5:8081 gives no answer: no answer in time",
+    )
+    again = endpoint_at(operator, "10.0.0.5:8081")
+    operator.parts.close_connection(one.as_connection)
+    again.replies.append(RemotingCommand(0, body=b"{}"))
+    assert (await operator.ask(CLIENTS, address="10.0.0.5:8081")).code == 0, "started again"
+    operator.parts.close_connection(again.as_connection)
+    gone = await operator.ask(CLIENTS, address="10.0.0.5:8081")
+    assert (gone.code, gone.remark) == (1, "the gRPC endpoint 10.0.0.5:8081 is not connected to this node")
+
+
+async def test_grpc_endpoints_are_bounded(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumers, "ENDPOINTS_MAX", 1)
+    for address, code in (("a" * 301, 1), ("", 1), ("a:1", 0), ("b:1", 2), ("a:1", 0)):
+        (answer,) = endpoint_at(operator, address).take_answers()
+        assert answer.code == code
 
 
 async def test_all_producers_are_listed(operator: Operator) -> None:

@@ -13,6 +13,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from grpc_endpoint.call import Call, call_of
+from grpc_endpoint.clients import VERSION_CHARS_MAX
 from grpc_endpoint.endpoint import Endpoint, Method
 from grpc_endpoint.handles import ReceiptHandle, TransactionId
 from grpc_endpoint.messaging_pb2 import (
@@ -44,6 +45,7 @@ from grpc_endpoint.messaging_pb2 import (
     TransactionResolution,
 )
 from grpc_endpoint.status import StatusError, StreamRefusedError
+from grpc_endpoint.telemetry import NAMES_MAX
 from grpc_endpoint.validation import BODY_BYTES_MAX
 from remoting.acl import GrpcProof
 from remoting.client.aio import RemotingClient
@@ -193,6 +195,9 @@ async def test_brokers_get_the_clients_proof_and_its_address() -> None:
 
 def signed_call() -> Call:
     return call_of(SIGNED, "10.0.0.7:40000", 10.0, needs_proof=True)
+
+
+OTHER = {"x-mq-client-id": "client-2", "x-mq-language": "GOLANG"}
 
 
 async def test_routes_are_for_clients_whose_signature_a_broker_has_verified() -> None:
@@ -629,6 +634,80 @@ async def test_operators_see_a_consumers_settings() -> None:
         }.items()
     )
     await stream.aclose()  # type: ignore[attr-defined]
+
+
+async def listed(cluster: FakeClient, **fields: str) -> Any:
+    request = RemotingCommand(RequestCode.LEDGERMQ_GRPC_CLIENTS, ext_fields={"address": "h:1", **fields})
+    return orjson.loads(cluster.handler(request, None).body)
+
+
+async def test_operators_get_a_list_of_the_clients_with_their_settings() -> None:
+    cluster = FakeClient()
+    methods = served(cluster)
+    assert await listed(cluster) == {"total": 0, "clients": []}
+    producer = Settings(client_type=ClientType.PRODUCER)
+    producer.publishing.topics.extend(Resource(name=f"t{number}") for number in range(NAMES_MAX + 5))
+    producer.request_timeout.FromSeconds(3)
+    of_group = consumer_settings()
+    of_group.subscription.group.resource_namespace = "n" * 300
+    method = methods["Telemetry"]
+    assert method.stream is not None
+    streams = []
+    for settings, who in ((of_group, call(version="5" * 100)), (producer, call_of(OTHER, "[fd00::1]:5", 3.0))):
+        streams.append(method.stream(who, commands(TelemetryCommand(settings=settings))))
+        await anext(streams[-1])
+    found = await listed(cluster)
+    consumer, other = found["clients"]
+    assert found["total"] == 2
+    assert consumer.pop("settingsAtMs") > 0
+    assert consumer == {
+        "clientId": "client-1",
+        "language": "JAVA",
+        "version": "5" * VERSION_CHARS_MAX,
+        "clientType": "PUSH_CONSUMER",
+        "address": "10.0.0.7:40000",
+        "namespace": "n" * 255,
+        "groups": ["billing"],
+        "topics": ["orders"],
+        "topicCount": 1,
+        "requestTimeoutMs": 0,
+        "isConnected": True,
+    }
+    assert (other["clientId"], other["language"], other["clientType"]) == ("client-2", "GO", "PRODUCER")
+    assert (other["topics"], other["topicCount"]) == ([f"t{n}" for n in range(NAMES_MAX)], NAMES_MAX + 5)
+    assert (other["groups"], other["namespace"], other["requestTimeoutMs"]) == ([], "", 3_000)
+    await streams[-1].aclose()  # type: ignore[attr-defined]
+    (second,) = (await listed(cluster, skipped="1", count="5"))["clients"]
+    assert (second["clientId"], second["isConnected"]) == ("client-2", False)
+    for odd in ({"skipped": "2"}, {"count": "0"}, {"count": "-1"}):
+        assert (await listed(cluster, **odd)) == {"total": 2, "clients": []}
+    assert len((await listed(cluster, skipped="-7", count="2147483647"))["clients"]) == 2
+    await streams[0].aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_kind_of_client_that_is_not_known_is_refused() -> None:
+    """It has no name, which metrics and lists show."""
+    settings = consumer_settings()
+    settings.client_type = cast("ClientType", 99)
+    method = served(FakeClient())["Telemetry"]
+    assert method.stream is not None
+    with pytest.raises(StreamRefusedError):
+        [each async for each in method.stream(call(), commands(TelemetryCommand(settings=settings)))]
+
+
+async def test_every_node_knows_the_endpoint() -> None:
+    cluster = FakeClient()
+    endpoint = Endpoint(cast("RemotingClient", cluster), NAMESRV)
+    cluster.script(
+        RequestCode.LEDGERMQ_GRPC_ENDPOINT, answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED), answer()
+    )
+    for _ in range(2):
+        await endpoint.brokers.announce("10.0.0.5:8081")
+    sent = cluster.requests(RequestCode.LEDGERMQ_GRPC_ENDPOINT)
+    assert [each.ext_fields for each in sent] == [{"address": "10.0.0.5:8081"}] * 2
+    cluster.script(RequestCode.GET_BROKER_CLUSTER_INFO, RemotingClosedError("gone"))
+    cluster.script(RequestCode.LEDGERMQ_GRPC_ENDPOINT, RemotingClosedError("gone"))
+    await endpoint.brokers.announce("10.0.0.5:8081")
 
 
 @pytest.mark.parametrize("topic", [None, "with blank"])

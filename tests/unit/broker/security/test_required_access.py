@@ -84,6 +84,8 @@ V2 = {"b": "t", "a": "p"}
         (Code.GET_BROKER_CONFIG, {}, ["Cluster:c1 Get"]),
         (Code.LEDGERMQ_TRANSFER_LEADER, {"transferee": "n1"}, ["Cluster:c1 Update"]),
         (Code.LEDGERMQ_NODE_STATUS, {}, ["Cluster:c1 Get"]),
+        (Code.LEDGERMQ_GRPC_ENDPOINT, {"address": "h:1"}, ["Cluster:c1 Update"]),
+        (Code.LEDGERMQ_GRPC_CLIENTS, {"address": "h:1"}, ["Cluster:c1 Get"]),
         (Code.CHECK_CLIENT_CONFIG, {}, []),
         (Code.SEND_REPLY_MESSAGE_V2, V2, []),
         (99_999, {}, ["Cluster:c1 Update"]),
