@@ -20,7 +20,7 @@ from admin_api.brokers.routes import router as brokers_router
 from admin_api.changes import Action, Changes
 from admin_api.cluster.feed import Feed
 from admin_api.cluster.history import History
-from admin_api.cluster.routes import history_router, replication_router
+from admin_api.cluster.routes import grpc_router, history_router, replication_router
 from admin_api.cluster.routes import router as cluster_router
 from admin_api.dead_letters.routes import router as dlq_router
 from admin_api.gateway import Invoker
@@ -84,6 +84,7 @@ _ROUTERS = (
     topics_router,
     dlq_router,
     doctor_router,
+    grpc_router,
     messages_router,
 )
 _DESCRIPTION = """Reads and changes a cluster over the brokers' own protocol. A change that loses something is

@@ -70,9 +70,10 @@ _RELAYED = frozenset(
         RequestCode.CONSUME_MESSAGE_DIRECTLY,
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
         RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        RequestCode.LEDGERMQ_GRPC_CLIENTS,
     }
 )
-"""Requests that a broker passes on to a client: silence may be the client's."""
+"""Requests that a broker passes on to a client or an endpoint: silence may be theirs."""
 
 
 UNSUPPORTED_REMEMBERED_S: Final = 60.0

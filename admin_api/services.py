@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from admin_api.access.switching import Switches
     from admin_api.brokers.changes import BrokerChanger, CleaningService, NameServer
     from admin_api.brokers.service import BrokerService
+    from admin_api.cluster.grpc_clients import GrpcClients
     from admin_api.cluster.reader import ClusterReader
     from admin_api.cluster.replication import Replication
     from admin_api.dead_letters.queues import DlqQueues
@@ -111,7 +112,14 @@ class Services:
             groups.find,
             groups.overview.invalidate,
             dead_letters.groups,
+            self.grpc_clients,
         )
+
+    @cached_property
+    def grpc_clients(self) -> "GrpcClients":
+        from admin_api.cluster.grpc_clients import GrpcClients
+
+        return GrpcClients(self.gateway, self.directory)
 
     @cached_property
     def name_server(self) -> "NameServer":

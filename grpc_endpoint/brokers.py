@@ -184,26 +184,29 @@ class Brokers:
             RequestCode.DELETE_KV_CONFIG, KvKeyRequestHeader(GRPC_ENDPOINTS, address)
         )
 
-    async def announce(self, address: str) -> None:
-        """Have every node know by which connection to ask this endpoint about its clients."""
+    async def announce(self, address: str) -> bool:
+        """Have every node know by which connection to ask this endpoint about its clients; whether any of
+        them has answered.
+        """
         header = GrpcEndpointRequestHeader(address)
         try:
             nodes = await self.nodes()
         except StatusError as error:
             logger.info("no broker knows this endpoint: %s", error)
-            return
-        await asyncio.gather(*(self._announce_to(node, header) for node in nodes))
+            return False
+        return any(await asyncio.gather(*(self._announce_to(node, header) for node in nodes)))
 
-    async def _announce_to(self, node: str, header: GrpcEndpointRequestHeader) -> None:
+    async def _announce_to(self, node: str, header: GrpcEndpointRequestHeader) -> bool:
         """A stock broker does not know the request, and needs not."""
         command = RemotingCommand(RequestCode.LEDGERMQ_GRPC_ENDPOINT, ext_fields=header.ext_fields())
         try:
             answer = await self.client.invoke(node, command, TRY_S)
         except RemotingError as error:
             logger.debug("%s does not answer: %s", node, error)
-            return
+            return False
         if answer.code != ResponseCode.SUCCESS:
             logger.info("%s does not take this endpoint for one: %s", node, answer.remark)
+        return True
 
     async def nodes(self) -> list[str]:
         """The addresses of all nodes of all brokers. Raises StatusError."""
@@ -275,7 +278,8 @@ class Brokers:
                 self._name_servers.failed(address, now_s)
                 continue
             self._name_servers.answered(address)
-            self._cluster = info, self._loop.time()
+            # Brokers that start together with this endpoint register a moment later.
+            self._cluster = (info, self._loop.time()) if info.brokers else None
             self._leaders.learn(leaders_of(info.brokers.values()))
             return info
         raise StatusError(Code.PROXY_TIMEOUT, f"the name server gives no answer ({problem})")

@@ -35,6 +35,8 @@ from remoting.connection import Connection
 from remoting.router import HandlerResult
 
 SERVICE: Final = "apache.rocketmq.v2.MessagingService"
+UNKNOWN_S: Final = 1.0
+"""Between two tries to reach any node, as when the brokers start together with the endpoint."""
 LISTED_S: Final = 60.0
 """Between two entries of the endpoint at the name servers, one of which may have lost it."""
 _ASKED_OF_CLIENTS: Final = frozenset(
@@ -127,8 +129,8 @@ class Endpoint:
 
     async def _stay_announced(self, address: str) -> None:
         while True:
-            await self.brokers.announce(address)
-            await asyncio.sleep(BEAT_S)
+            is_known = await self.brokers.announce(address)
+            await asyncio.sleep(BEAT_S if is_known else UNKNOWN_S)
 
     async def _stay_listed(self, address: str) -> None:
         while True:

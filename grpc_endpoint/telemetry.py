@@ -149,9 +149,7 @@ class Telemetry:
         header = GrpcClientsRequestHeader.parse(request.ext_fields)
         skipped, count = max(0, header.skipped), min(max(0, header.count), LISTED_MAX)
         rows = [_row(client) for client in islice(self._clients, skipped, skipped + count)]
-        return success_response(
-            request, body=orjson.dumps({"total": len(self._clients), "clients": rows})
-        )
+        return success_response(request, body=orjson.dumps({"total": len(self._clients), "clients": rows}))
 
     async def _running_info(self, request: RemotingCommand, client: Client) -> RemotingCommand:
         stack = ""

@@ -152,7 +152,7 @@ class RequestCode(IntEnum):
     LEDGERMQ_GROUP_PROGRESS = 65005
     """The lag of all groups at once."""
     LEDGERMQ_GRPC_ENDPOINT = 65006
-    """Ext field `address`: who sends this is the gRPC endpoint there, and answers 65007 over the connection."""
+    """Ext field `address`: the sender is the gRPC endpoint there, and answers 65007 over the connection."""
     LEDGERMQ_GRPC_CLIENTS = 65007
     """A page of the clients of the gRPC endpoint at `address`, which the broker asks."""
     POP_MESSAGE = 200050

@@ -11,12 +11,14 @@ from fastapi.responses import Response, StreamingResponse
 
 from admin_api.cluster.examples import GROUP_EXAMPLE, PROBLEM_EXAMPLE
 from admin_api.cluster.feed import Feed
+from admin_api.cluster.grpc_clients import GrpcClientView
 from admin_api.cluster.history import GroupHistory, History, HistorySample, HistoryView
 from admin_api.cluster.replication import LeaderChoice, PreferredLeader, ReplicationSettings, ReplicationView
 from admin_api.cluster.schemas import ClusterView, NodeState
 from admin_api.problems import MEDIA_TYPE, ProblemError
 from admin_api.routing import (
     MakeDep,
+    PageDep,
     ServicesDep,
     actor_of,
     answer,
@@ -26,7 +28,7 @@ from admin_api.routing import (
     require,
     shown,
 )
-from admin_api.schema import Problem
+from admin_api.schema import Page, Problem
 from admin_api.security.policy import Role
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
@@ -104,9 +106,49 @@ async def _events(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield event
 
 
-history_router = APIRouter(prefix="/api/v1", tags=["cluster"])
+grpc_router = APIRouter(prefix="/api/v1/grpc-endpoints", tags=["cluster"])
 
 _NOW_MS: Final = 1_767_225_600_000
+_CLIENT: Final = GrpcClientView(
+    client_id="orders-1@4711@0@abc",
+    language="JAVA",
+    version="5.2.0",
+    client_type="PUSH_CONSUMER",
+    address="10.0.0.7:40312",
+    namespace="",
+    groups=["billing"],
+    topics=["orders"],
+    topic_count=1,
+    request_timeout_ms=3_000,
+    settings_at_ms=_NOW_MS,
+    is_connected=True,
+)
+
+
+@grpc_router.get(
+    "/{address}/clients",
+    summary="The clients of a gRPC endpoint",
+    response_model=Page[GrpcClientView],
+    responses={
+        **problems(e503="No broker reaches the endpoint, or it does not answer."),
+        **shown(Page[GrpcClientView](items=[_CLIENT], page=1, page_size=100, total=1)),
+    },
+    dependencies=[Depends(require(Role.READ)), Depends(costly)],
+)
+async def get_grpc_clients(
+    services: ServicesDep,
+    page: PageDep,
+    address: Annotated[
+        str, Path(min_length=1, max_length=300, description="as in `grpcEndpoints` of `/api/v1/cluster`")
+    ],
+) -> Response:
+    """Their kinds, libraries, addresses, groups and topics, in the order in which they came. Asked through a
+    broker, whose access control counts."""
+    return answer(await services.grpc_clients.page(address, page))
+
+
+history_router = APIRouter(prefix="/api/v1", tags=["cluster"])
+
 _INTERVAL_MS: Final = 5_000
 _HISTORY: Final = shown(
     HistoryView(

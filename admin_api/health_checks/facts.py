@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from admin_api.cluster.grpc_clients import GrpcEndpointClients
 from admin_api.cluster.schemas import ClusterView, GroupView, NodeView
 from admin_api.dead_letters.queues import DlqView
 from admin_api.groups.overview import ConsumerGroupItem
@@ -113,6 +114,9 @@ class DoctorReport(Partial):
     findings: list[Finding]
     looked_at: dict[str, int | None] = Field(
         description="how many nodes, groups and so on there were to check; null: unknown"
+    )
+    grpc_endpoints: list[GrpcEndpointClients] = Field(
+        default=[], description="those that take connections, each with its first 20 clients"
     )
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
+from admin_api.cluster.grpc_clients import GrpcClients
 from admin_api.cluster.reader import ClusterReader
 from admin_api.cluster.schemas import ClusterView, NodeState
 from admin_api.dead_letters.queues import DlqView
@@ -70,6 +71,7 @@ class HealthChecks:
         find_groups: Callable[[GroupQuery, PageWanted], Awaitable[Page[ConsumerGroupItem]]],
         invalidate_groups: Callable[[], None],
         list_dead_letters: Callable[[PageWanted], Awaitable[Page[DlqView]]],
+        grpc_clients: GrpcClients,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         listener_at: Callable[[str, float], Awaitable[Listener | None]] = listener_at,
     ) -> None:
@@ -81,6 +83,7 @@ class HealthChecks:
         self._find_groups = find_groups
         self._invalidate_groups = invalidate_groups
         self._list_dead_letters = list_dead_letters
+        self._grpc_clients = grpc_clients
         self._now_ms = now_ms
         self._listener_at = listener_at
 
@@ -97,7 +100,9 @@ class HealthChecks:
             self._optional(self._read_groups, troubles),
             self._optional(self._read_dlqs, troubles),
         )
-        hanging = await self._find_hanging(view)
+        hanging, (endpoints, of_endpoints) = await asyncio.gather(
+            self._find_hanging(view), self._grpc_clients.of_each(view.grpc_endpoints)
+        )
         if view.namesrv.state is NodeState.DOWN and not view.groups:
             return _report(Facts(view, hanging=hanging), ())
         facts = Facts(
@@ -112,7 +117,8 @@ class HealthChecks:
             dlqs=None if dlqs is None else dlqs.items,
             hanging=hanging,
         )
-        return _report(facts, (*troubles, *vitals.troubles))
+        report = _report(facts, (*troubles, *vitals.troubles, *of_endpoints.troubles))
+        return report.model_copy(update={"grpc_endpoints": endpoints})
 
     async def _sample(self, sample_ms: int, troubles: list[Trouble]) -> Sequence[ConsumerGroupItem]:
         """The groups `sample_ms` before they are read again; empty, and at once, where they are unknown."""

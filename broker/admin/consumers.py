@@ -59,7 +59,7 @@ class GrpcEndpoints:
         }
 
     def announced(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """65006: of two that say the same address, as one that was started again does, the later one counts."""
+        """65006: of two with the same address, as of one that was started again, the later one counts."""
         address = GrpcEndpointRequestHeader.parse(request.ext_fields).address
         if not address or len(address) > ENDPOINT_CHARS_MAX:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"no address: {address[:80]!r}")

@@ -91,8 +91,38 @@ def show_report(report: Json) -> None:
         severity = finding["severity"]
         write(Styled(f"{severity:<8}", _STYLES[severity]), Styled(printable(finding["sentence"])))
         write(Styled(f"        {printable(finding['remedy'])}", "dim"))
+    for endpoint in report.get("grpcEndpoints", ()):
+        show_clients(endpoint)
     checked = ", ".join(map(counted, report["lookedAt"].values(), _LOOKED_AT))
     write(Styled(f"Checked {checked}." if report["findings"] else f"Nothing is wrong with {checked}."))
+
+
+def show_clients(endpoint: Json) -> None:
+    """The clients of a gRPC endpoint; of many the first ones."""
+    title = printable(f"gRPC endpoint {endpoint['address']}: {counted(endpoint['total'], 'client')}")
+    more = (endpoint["total"] or 0) - len(endpoint["clients"])
+    if more > 0:
+        title = f"{title}, the first {len(endpoint['clients'])}"
+    if endpoint["clients"]:
+        show_table(endpoint["clients"], _CLIENT_COLUMNS, title)
+    else:
+        write(Styled(title))
+
+
+def _names(row: Json) -> str:
+    """`orders, bills, …`"""
+    return ", ".join([*row["topics"], *(["…"] if row["topicCount"] > len(row["topics"]) else [])])
+
+
+_CLIENT_COLUMNS = (
+    Column("client", "clientId"),
+    Column("type", "clientType"),
+    Column("library", lambda row: f"{row['language']} {row['version']}".strip()),
+    Column("address", "address"),
+    Column("groups", lambda row: ", ".join(row["groups"])),
+    Column("topics", _names),
+    Column("namespace", "namespace"),
+)
 
 
 def counted(count: int | None, thing: str) -> str:

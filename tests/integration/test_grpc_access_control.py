@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import orjson
@@ -12,10 +15,19 @@ import pytest
 from grpc import aio
 
 from grpc_endpoint.endpoint import SERVICE
-from grpc_endpoint.messaging_pb2 import Code, QueryRouteRequest, QueryRouteResponse, Resource
+from grpc_endpoint.messaging_pb2 import (
+    ClientType,
+    Code,
+    QueryRouteRequest,
+    QueryRouteResponse,
+    Resource,
+    Settings,
+    TelemetryCommand,
+)
 from ledgermq.local.plan import METRICS_PORT_STEP
+from remoting.acl import Signer
 from remoting.client.aio import RemotingClient
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from tests.integration.client_runs import Report, grpc_python_driver
 from tests.integration.cluster import Cluster
@@ -73,11 +85,11 @@ async def prepare(cluster: Cluster) -> None:
     await ask(cluster, RequestCode.AUTH_CREATE_ACL, rights, subject="User:alice")
 
 
-async def route(cluster: Cluster, topic: str, secret: str) -> int:
-    """How QueryRoute ends for alice, or somebody who does not know her password."""
+def signed_by_alice(secret: str) -> tuple[tuple[str, str], ...]:
+    """The metadata of a call."""
     signed = "20260131T050000Z"
     signature = hmac.new(secret.encode(), signed.encode(), "sha1").hexdigest()
-    metadata = (
+    return (
         ("x-mq-client-id", "client-1"),
         ("x-mq-date-time", signed),
         (
@@ -85,6 +97,11 @@ async def route(cluster: Cluster, topic: str, secret: str) -> int:
             f"MQv2-HMAC-SHA1 Credential=alice, SignedHeaders=x-mq-date-time, Signature={signature}",
         ),
     )
+
+
+async def route(cluster: Cluster, topic: str, secret: str) -> int:
+    """How QueryRoute ends for alice, or somebody who does not know her password."""
+    metadata = signed_by_alice(secret)
     async with aio.insecure_channel(cluster.grpc) as channel:
         write, read = QueryRouteRequest.SerializeToString, QueryRouteResponse.FromString
         ask_route = channel.unary_unary(f"/{SERVICE}/QueryRoute", write, read)
@@ -92,6 +109,58 @@ async def route(cluster: Cluster, topic: str, secret: str) -> int:
             QueryRouteRequest(topic=Resource(name=topic)), metadata=metadata, timeout=10
         )
     return int(response.status.code)
+
+
+@asynccontextmanager
+async def producing(cluster: Cluster) -> AsyncIterator[None]:
+    """With a producer of alice's, whose settings the endpoint has."""
+    settings = Settings(client_type=ClientType.PRODUCER)
+    settings.publishing.topics.append(Resource(name=ALLOWED))
+    async with aio.insecure_channel(cluster.grpc) as channel:
+        write, read = TelemetryCommand.SerializeToString, TelemetryCommand.FromString
+        method = channel.stream_stream(f"/{SERVICE}/Telemetry", write, read)
+        stream = method(metadata=signed_by_alice(ALICE["secretKey"]))
+        await stream.write(TelemetryCommand(settings=settings))
+        assert (await stream.read()).status.code == Code.OK
+        yield
+        stream.cancel()
+
+
+def known_endpoint(cluster: Cluster) -> Any:
+    """What the doctor says of it, once it has reached it; None before."""
+    with urlopen(f"{cluster.admin}/api/v1/doctor", timeout=10) as answered:
+        (endpoint,) = orjson.loads(answered.read())["grpcEndpoints"] or [None]
+    return endpoint if endpoint is not None and endpoint["total"] is not None else None
+
+
+async def test_who_may_list_the_clients_of_an_endpoint(secured: Cluster) -> None:
+    await prepare(secured)
+    url = f"{secured.admin}/api/v1/grpc-endpoints/{secured.grpc}/clients"
+    async with producing(secured):
+        endpoint = wait_for("the endpoint", lambda: known_endpoint(secured), 10.0)
+        (client,) = endpoint["clients"]
+        assert (endpoint["address"], endpoint["total"]) == (secured.grpc, 1)
+        assert (client["clientId"], client["topics"]) == ("client-1", [ALLOWED])
+        with urlopen(url, timeout=10) as answered:
+            assert orjson.loads(answered.read())["items"] == [client]
+        alice = RemotingClient(signer=Signer(ALICE["accessKey"], ALICE["secretKey"]))
+        for code in (RequestCode.LEDGERMQ_GRPC_CLIENTS, RequestCode.LEDGERMQ_GRPC_ENDPOINT):
+            command = RemotingCommand(code, ext_fields={"address": secured.grpc})
+            answer = await alice.invoke(secured.nodes["n0"].remoting, command)
+            assert (answer.code, answer.body) == (ResponseCode.NO_PERMISSION, b"")
+        await alice.close()
+    secured.processes()["grpc_endpoint"].kill()
+    gone = wait_for("its end", lambda: _refusal(url), 10.0)
+    detail = orjson.loads(gone.read())["detail"]
+    assert detail.startswith(f"The clients of the gRPC endpoint {secured.grpc} are unknown: "), detail
+
+
+def _refusal(url: str) -> HTTPError | None:
+    try:
+        urlopen(url, timeout=10).close()
+    except HTTPError as error:
+        return error
+    return None
 
 
 async def test_a_client_may_do_what_its_own_account_may(secured: Cluster, tmp_path: Path) -> None:

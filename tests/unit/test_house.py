@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = tuple(
     tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["root_packages"]
 )
-FILES_MAX = 465
-LINES_MAX = 93_545
+FILES_MAX = 466
+LINES_MAX = 94_300
 """Without comment lines: a comment that says why is not to be saved."""
 PAGES_MAX = 29
 SMALL_MAX_LINES = 60

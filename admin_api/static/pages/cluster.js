@@ -1,9 +1,10 @@
 // The cluster, live: every replication group with its state in a sentence, its nodes with their logs as bars, and the last
 // hour.
 
-import { Button, Facts, PlainTable } from "/static/components.js";
+import { ask } from "/static/api.js";
+import { Button, Facts, PlainTable, Table } from "/static/components.js";
 import { useLive } from "/static/data.js";
-import { askForm, makeChange } from "/static/dialogs.js";
+import { askForm, makeChange, showDialog, showError } from "/static/dialogs.js";
 import { bytes, clock, count, duration, lag, place, span } from "/static/format.js";
 import { html } from "/static/markup.js";
 import { LastHour, useHistory } from "/static/pages/history.js";
@@ -17,6 +18,17 @@ const MODES = [["tail", "End of the log"], ["whole", "Whole log"]];
 const LEGEND = [["committed", "committed"], ["persisted", "on its disk"], ["written", "written"], ["applied", "applied"]];
 const SIGNS = { LEADER: "★", FOLLOWER: "●", CANDIDATE: "◌", DOWN: "✕", UNKNOWN: "?", STOCK: "■" };
 const TAIL_ENTRIES_MIN = 40;
+const CLIENTS_SHOWN = 200;
+const CLIENTS = [
+  { title: "Client", read: (row) => row.clientId },
+  { title: "Type", read: (row) => row.clientType },
+  { title: "Library", read: (row) => `${row.language} ${row.version}` },
+  { title: "Address", read: (row) => row.address },
+  { title: "Groups", read: (row) => row.groups.join(", ") },
+  { title: "Topics", read: (row) => row.topics.join(", ") + (row.topicCount > row.topics.length ? ", …" : "") },
+  { title: "Namespace", read: (row) => row.namespace },
+  { title: "Settings", isPlain: true, read: (row) => clock(row.settingsAtMs, Date.now()) },
+];
 
 export function ClusterPage() {
   const { cluster } = useLive();
@@ -33,7 +45,10 @@ export function ClusterPage() {
           <${Group} key=${group.brokerName} group=${group} nowMs=${asOfMs} samples=${history[group.brokerName]} />`)}
       </div>
       ${grpcEndpoints.map((endpoint) => html`
-        <p class="namesrv cut" key=${endpoint.address} data-state=${endpoint.state}>${sayEndpoint(endpoint)}</p>`)}
+        <p class="namesrv cut" key=${endpoint.address} data-state=${endpoint.state}>
+          ${sayEndpoint(endpoint)}
+          ${endpoint.state === "up" && html` <${Button} onClick=${() => showClients(endpoint.address)}>Clients…<//>`}
+        </p>`)}
     </div>`;
 }
 
@@ -44,6 +59,18 @@ function sayNamesrv({ state, address, problem }) {
 
 function sayEndpoint({ state, address, problem }) {
   return state === "up" ? `gRPC endpoint ${address}` : `⚠ The gRPC endpoint ${address} is not there: ${problem}.`;
+}
+
+async function showClients(address) {
+  const title = `Clients of the gRPC endpoint ${address}`;
+  try {
+    const { items, total } = await ask(`/grpc-endpoints/${encodeURIComponent(address)}/clients?pageSize=${CLIENTS_SHOWN}`);
+    await showDialog(title, html`
+      ${total > items.length && html`<p>${count(total)} clients, of which these ${count(items.length)} came first.</p>`}
+      <${Table} label="Its clients" columns=${CLIENTS} keyOf=${(row) => row.clientId} rows=${items} />`);
+  } catch (error) {
+    await showError(title, error);
+  }
 }
 
 function Group({ group, nowMs, samples }) {

@@ -25,6 +25,8 @@ class FakeCluster:
         self.namesrv_config = {"bindAddress": "127.0.0.1", "listenPort": "9876"}
         self.endpoints: dict[str, str] = {}
         """Of gRPC clients, in the name server's table."""
+        self.grpc_clients: dict[str, list[dict[str, object]]] = {}
+        """By the address of their endpoint."""
         self.hanging: set[str] = set()
         self.bodies: dict[str, bytes] = {}
         self.asked: list[str] = []
@@ -51,6 +53,8 @@ class FakeCluster:
         if command.code == RequestCode.GET_KVLIST_BY_NAMESPACE and self.namesrv_is_up:
             assert command.ext_fields["namespace"] == "LEDGERMQ_GRPC_ENDPOINTS"
             return RemotingCommand(code=0, body=orjson.dumps({"table": self.endpoints}))
+        if command.code == RequestCode.LEDGERMQ_GRPC_CLIENTS:
+            return self._clients_of(**command.ext_fields)
         if command.code == RequestCode.GET_NAMESRV_CONFIG and self.namesrv_is_up:
             return RemotingCommand(code=0, body=format_properties_text(self.namesrv_config))
         if address in self.bodies:
@@ -58,6 +62,14 @@ class FakeCluster:
         if address not in self.statuses:
             raise ConnectFailedError(f"{address}: refused")
         return RemotingCommand(code=0, body=self.statuses[address].to_json())
+
+    def _clients_of(self, address: str, skipped: str, count: str) -> RemotingCommand:
+        """As an endpoint answers through a broker, at most 100 at once."""
+        clients = self.grpc_clients.get(address)
+        if clients is None:
+            return RemotingCommand(1, remark=f"the gRPC endpoint {address} is not connected to this node")
+        rows = clients[int(skipped) : int(skipped) + min(int(count), 100)]
+        return RemotingCommand(0, body=orjson.dumps({"total": len(clients), "clients": rows}))
 
     def _cluster_info(self, address: str) -> RemotingCommand:
         if not self.namesrv_is_up or address != NAMESRV_ADDRESS:

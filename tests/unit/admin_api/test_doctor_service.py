@@ -1,11 +1,14 @@
 """The doctor over fake brokers: who is asked, and what becomes of their answers."""
 
 import asyncio
+import contextlib
 import dataclasses
+import socket
 from collections.abc import Iterator, Mapping
 
 import orjson
 
+from admin_api.cluster.grpc_clients import SHOWN_MAX, GrpcClients
 from admin_api.cluster.reader import ClusterReader
 from admin_api.dead_letters.queues import DlqView
 from admin_api.errors import PageWanted
@@ -23,6 +26,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster
 from tests.unit.admin_api.test_doctor import NOW_MS, consumer_group, statuses
+from tests.unit.admin_api.test_grpc_clients import CLIENTS
 
 
 class FakeMachines(FakeCluster):
@@ -89,6 +93,7 @@ def doctor_of(
         listed.find,
         listed.invalidate,
         FakeDlqs().groups,
+        GrpcClients(gateway, directory),
         lambda: NOW_MS,
         listener_at,
     )
@@ -115,6 +120,24 @@ async def test_the_worst_comes_first_and_what_nobody_said_is_a_problem() -> None
     assert report.is_partial
     assert [problem.problem for problem in report.problems] == ["nobody is there", "silent, too"]
     assert report.looked_at == {"groups": 1, "nodes": 3, "consumerGroups": None, "deadLetterQueues": 0}
+
+
+async def test_the_clients_of_each_endpoint_that_is_up_are_named() -> None:
+    cluster = FakeMachines(statuses(), {})
+    with contextlib.ExitStack() as opened:
+        one, silent = (
+            f"127.0.0.1:{opened.enter_context(socket.create_server(('127.0.0.1', 0))).getsockname()[1]}"
+            for _ in range(2)
+        )
+        cluster.endpoints = {each: str(NOW_MS) for each in (one, silent, "nowhere")}
+        cluster.grpc_clients[one] = CLIENTS
+        report = await doctor_of(cluster).examine()
+    found = {each.address: each for each in report.grpc_endpoints}
+    assert found.keys() == {one, silent}, "what is down has a finding"
+    assert (found[one].total, len(found[one].clients)) == (len(CLIENTS), SHOWN_MAX)
+    assert found[one].clients[0].client_id == "client-0"
+    assert (found[silent].total, found[silent].clients) == (None, [])
+    assert f"{silent} is not connected" in str(report.problems)
 
 
 class MeetingMachines(FakeMachines):
@@ -161,14 +184,16 @@ async def test_everyone_is_asked_at_the_same_time() -> None:
     gateway = Gateway(cluster, settings)
     reader = ClusterReader(gateway, settings, lambda: NOW_MS)
     groups, dlqs = MeetingGroups(cluster), MeetingDlqs(cluster)
+    directory = BrokerDirectory(gateway, settings)
     doctor = HealthChecks(
         gateway,
-        BrokerDirectory(gateway, settings),
+        directory,
         reader,
         NameServerSource(gateway, NAMESRV_ADDRESS),
         groups.find,
         groups.invalidate,
         dlqs.groups,
+        GrpcClients(gateway, directory),
         lambda: NOW_MS,
     )
     report = await doctor.examine()

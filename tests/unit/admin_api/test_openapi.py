@@ -31,6 +31,7 @@ PAGED = (
     "/brokers",
     "/consumer-groups",
     "/dlq",
+    "/grpc-endpoints/{address}/clients",
     "/policies",
     "/producer-groups",
     "/topics",

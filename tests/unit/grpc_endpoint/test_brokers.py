@@ -10,7 +10,8 @@ from grpc_endpoint.status import StatusError
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingClosedError
-from tests.unit.grpc_endpoint.cluster import BROKER, NEW, FakeCluster, answer
+from remoting.route import ClusterInfo, format_cluster_info
+from tests.unit.grpc_endpoint.cluster import BROKER, NEW, OLD, FakeCluster, answer
 
 SEND = RequestCode.SEND_MESSAGE
 
@@ -102,3 +103,12 @@ def test_an_endpoint_on_all_addresses_lists_the_one_that_the_name_server_sees() 
     assert own_host("10.0.0.5", "127.0.0.1:9876") == "10.0.0.5"
     assert own_host("::1", "127.0.0.1:9876") == "[::1]"
     assert own_host("0.0.0.0", "127.0.0.1:9876") == "127.0.0.1"
+
+
+async def test_that_no_broker_has_registered_yet_is_not_kept() -> None:
+    """The endpoint asks as soon as it starts, perhaps before the brokers have."""
+    cluster = FakeCluster()
+    cluster.script(RequestCode.GET_BROKER_CLUSTER_INFO, answer(body=format_cluster_info(ClusterInfo({}))))
+    brokers = cluster.brokers()
+    assert await brokers.nodes() == []
+    assert await brokers.nodes() == [OLD]

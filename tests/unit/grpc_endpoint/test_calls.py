@@ -653,7 +653,10 @@ async def test_operators_get_a_list_of_the_clients_with_their_settings() -> None
     method = methods["Telemetry"]
     assert method.stream is not None
     streams = []
-    for settings, who in ((of_group, call(version="5" * 100)), (producer, call_of(OTHER, "[fd00::1]:5", 3.0))):
+    for settings, who in (
+        (of_group, call(version="5" * 100)),
+        (producer, call_of(OTHER, "[fd00::1]:5", 3.0)),
+    ):
         streams.append(method.stream(who, commands(TelemetryCommand(settings=settings))))
         await anext(streams[-1])
     found = await listed(cluster)
@@ -702,12 +705,14 @@ async def test_every_node_knows_the_endpoint() -> None:
         RequestCode.LEDGERMQ_GRPC_ENDPOINT, answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED), answer()
     )
     for _ in range(2):
-        await endpoint.brokers.announce("10.0.0.5:8081")
+        assert await endpoint.brokers.announce("10.0.0.5:8081"), "a stock broker does not know the request"
     sent = cluster.requests(RequestCode.LEDGERMQ_GRPC_ENDPOINT)
     assert [each.ext_fields for each in sent] == [{"address": "10.0.0.5:8081"}] * 2
-    cluster.script(RequestCode.GET_BROKER_CLUSTER_INFO, RemotingClosedError("gone"))
     cluster.script(RequestCode.LEDGERMQ_GRPC_ENDPOINT, RemotingClosedError("gone"))
-    await endpoint.brokers.announce("10.0.0.5:8081")
+    assert not await endpoint.brokers.announce("10.0.0.5:8081")
+    cluster.script(RequestCode.GET_BROKER_CLUSTER_INFO, RemotingClosedError("gone"))
+    another = Endpoint(cast("RemotingClient", cluster), NAMESRV)
+    assert not await another.brokers.announce("10.0.0.5:8081")
 
 
 @pytest.mark.parametrize("topic", [None, "with blank"])

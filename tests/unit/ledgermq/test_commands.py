@@ -9,6 +9,7 @@ import pytest
 from admin_api.cluster.examples import CLUSTER_EXAMPLE
 from admin_api.cluster.schemas import ClusterView
 from ledgermq.cluster_view import show_cluster, show_group
+from ledgermq.commands.cluster import show_clients
 from ledgermq.commands.messaging import (
     LINE_BYTES_MAX,
     ConsumeOptions,
@@ -35,6 +36,29 @@ def test_endpoints_stand_below_the_nodes(capsys: pytest.CaptureFixture[str]) -> 
     show_cluster(CLUSTER_EXAMPLE | {"grpcEndpoints": endpoints})
     shown = capsys.readouterr().out.splitlines()
     assert shown[-2:] == ["grpc 127.0.0.1:8081 up", "grpc 127.0.0.1:8082 down: refused"]
+
+
+def test_the_doctor_names_the_clients_of_an_endpoint(capsys: pytest.CaptureFixture[str]) -> None:
+    client = {
+        "clientId": "c-1\x1b[m",
+        "clientType": "PRODUCER",
+        "language": "GO",
+        "version": "5.1.3",
+        "address": "10.0.0.7:4711",
+        "groups": [],
+        "topics": ["orders"],
+        "topicCount": 2,
+        "namespace": "n",
+    }
+    for total, clients in ((3, [client]), (None, []), (0, [])):
+        show_clients({"address": "10.0.0.5:8081", "total": total, "clients": clients})
+    shown = capsys.readouterr().out
+    assert "gRPC endpoint 10.0.0.5:8081: 3 clients, the first 1\n" in shown
+    assert "gRPC endpoint 10.0.0.5:8081: unknown clients\n" in shown
+    assert "gRPC endpoint 10.0.0.5:8081: 0 clients\n" in shown
+    assert "\x1b[m" not in shown
+    (row,) = [line for line in shown.splitlines() if "PRODUCER" in line]
+    assert row.split()[1:] == ["PRODUCER", "GO", "5.1.3", "10.0.0.7:4711", "orders,", "…", "n"]
 
 
 async def test_produce_count_then_consume_count(capsys: pytest.CaptureFixture[str]) -> None:
