@@ -27,7 +27,7 @@ from broker.config import BrokerConfig
 from commitlog.log import MessageLog
 from dledger.environment import monotonic_ms
 from dledger.server import DLedgerServer
-from remoting.acl import ACCESS_KEY, GRPC_USER
+from remoting.acl import ACCESS_KEY, GRPC_PORT, GRPC_USER
 from remoting.client.aio import RemotingClient
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
@@ -210,6 +210,7 @@ class Forwarder:
         """The node's answer to the same request; None when there came none."""
         fields = {**request.ext_fields, MARK: "1"}
         fields.pop(CLIENT_USER, None)
+        fields.pop(GRPC_PORT, None)  # the leader has the endpoint's own connection to count by
         if self._config.checks_signatures and ACCESS_KEY in fields:
             fields[CLIENT_USER] = fields.get(GRPC_USER) or fields[ACCESS_KEY]
         copy = RemotingCommand(request.code, ext_fields=fields, body=request.body)

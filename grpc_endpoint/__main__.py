@@ -20,7 +20,7 @@ from grpc_endpoint.certificate import self_signed
 from grpc_endpoint.endpoint import Endpoint
 from grpc_endpoint.metrics import EndpointMetrics
 from grpc_endpoint.server import REQUEST_BYTES_MAX, STREAMS_MAX, GrpcServer, Limits
-from grpc_endpoint.transport import CONNECTIONS_MAX
+from grpc_endpoint.transport import ADDRESS_CONNECTIONS_MAX, CONNECTIONS_MAX
 from remoting.acl import AclError, signer_from
 from remoting.client.aio import client_from
 from remoting.client.routes import name_server_addresses
@@ -68,7 +68,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metrics_address=parsed.metrics_address,
         metrics_port=parsed.metrics_port,
         limits=Limits(
-            parsed.max_request_bytes, parsed.max_calls, parsed.default_deadline, parsed.max_connections
+            parsed.max_request_bytes,
+            parsed.max_calls,
+            parsed.default_deadline,
+            parsed.max_connections,
+            parsed.max_address_connections,
         ),
     )
     return run(_serve(options))
@@ -125,6 +129,12 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         type=_within(1, 1_000_000),
         default=CONNECTIONS_MAX,
         help="connections (default %(default)s)",
+    )
+    add(
+        "--max-address-connections",
+        type=_within(1, 1_000_000),
+        default=ADDRESS_CONNECTIONS_MAX,
+        help="connections of one client address (default %(default)s)",
     )
     add(
         "--default-deadline",
@@ -211,7 +221,9 @@ async def _serve_metrics(
     options: Options, endpoint: Endpoint, server: GrpcServer
 ) -> Callable[[], Awaitable[None]]:
     """Answer Prometheus if wanted; returns what ends it. Raises OSError."""
-    metrics = EndpointMetrics(server.calls, endpoint.clients, endpoint.renewals, lambda: server.connections)
+    metrics = EndpointMetrics(
+        server.calls, endpoint.clients, endpoint.renewals, lambda: server.connections, server.refused
+    )
     answering = MetricsServer(metrics.render, options.metrics_address, options.metrics_port)
     if options.metrics_port:
         await answering.start()

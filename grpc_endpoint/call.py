@@ -66,12 +66,13 @@ def proof_of(metadata: Mapping[str, str], host: str) -> GrpcProof | None:
     found = _AUTHORIZATION.match(text) if len(text) <= _HEADER_CHARS_MAX else None
     if found is None or len(signed) > _HEADER_CHARS_MAX:
         return None
-    return GrpcProof(found[1], signed, found[2], _address(host))
+    return GrpcProof(found[1], signed, found[2], *_place(host))
 
 
-def _address(host: str) -> str:
-    """Without the port."""
-    return host.rpartition(":")[0].strip("[]")
+def _place(host: str) -> tuple[str, str]:
+    """Address and port."""
+    address, _, port = host.rpartition(":")
+    return address.strip("[]"), port
 
 
 def call_of(
@@ -86,7 +87,7 @@ def call_of(
 
     default_s: for a call without a deadline, whose `remaining_s` is None.
     """
-    proof = proof_of(metadata, host) if needs_proof else GrpcProof("", "", "", _address(host))
+    proof = proof_of(metadata, host) if needs_proof else GrpcProof("", "", "", *_place(host))
     if proof is None:
         raise StatusError(Code.UNAUTHORIZED, "the call is not signed (authorization, x-mq-date-time)")
     PROOF.set(proof)

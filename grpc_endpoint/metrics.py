@@ -44,7 +44,9 @@ class CallFigures:
 
 
 class EndpointMetrics(Collector):
-    """`renewals`: the messages that are renewed. `connections`: how many there are."""
+    """`renewals`: the messages that are renewed. `connections`: how many there are; `refused`: how many were
+    refused, by the bound that they exceeded.
+    """
 
     def __init__(
         self,
@@ -52,11 +54,13 @@ class EndpointMetrics(Collector):
         clients: Iterable[Client],
         renewals: Sized,
         connections: Callable[[], int],
+        refused: Mapping[str, int],
     ) -> None:
         self._calls = calls
         self._clients = clients
         self._renewals = renewals
         self._connections = connections
+        self._refused = refused
         self.delay = LoopDelay()
         self._process = ProcessCollector(namespace=PREFIX.removesuffix("_"), registry=None)
         self._registry = CollectorRegistry(auto_describe=False)
@@ -70,6 +74,9 @@ class EndpointMetrics(Collector):
         """Collector."""
         yield from self._of_calls()
         yield gauge("grpc_connections", "Connections of clients.", self._connections())
+        refused: list[Row] = [((bound,), count) for bound, count in sorted(self._refused.items())]
+        text = "Connections that were refused, by the bound that they exceeded: of all, or of one address."
+        yield counters("grpc_connections_refused", text, ("bound",), refused)
         kinds = Counter((each.language, ClientType.Name(each.settings.client_type)) for each in self._clients)
         clients: list[Row] = [(kind, count) for kind, count in sorted(kinds.items())]
         yield gauges("grpc_clients", "Clients with settings.", ("language", "type"), clients)

@@ -16,7 +16,7 @@ from grpc_endpoint.metrics import CallFigures
 from grpc_endpoint.reflection import REFLECTION_SERVICES, Reflection
 from grpc_endpoint.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 from grpc_endpoint.rpc import Calls, GrpcStatus, RpcError, Served
-from grpc_endpoint.transport import CONNECTIONS_MAX, Listener
+from grpc_endpoint.transport import ADDRESS_CONNECTIONS_MAX, CONNECTIONS_MAX, Listener
 from remoting.tls import ServerTls
 
 REQUEST_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -36,6 +36,7 @@ class Limits:
     streams: int = STREAMS_MAX
     deadline_s: float = DEFAULT_S
     connections: int = CONNECTIONS_MAX
+    address_connections: int = ADDRESS_CONNECTIONS_MAX
 
 
 class GrpcServer:
@@ -57,11 +58,18 @@ class GrpcServer:
         served |= {f"/{name}/{reflection.name}": reflection for name in REFLECTION_SERVICES}
         self._calls = Calls(served, self._call_of, limits.request_bytes)
         http2_limits = Http2Limits(limits.streams, METADATA_BYTES_MAX)
-        self._listener = Listener(self._calls.on_request, http2_limits, tls, limits.connections)
+        self._listener = Listener(
+            self._calls.on_request, http2_limits, tls, limits.connections, limits.address_connections
+        )
 
     @property
     def connections(self) -> int:
         return len(self._listener)
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Connections since the start, by the bound that they exceeded: of all, or of one address."""
+        return self._listener.refused
 
     async def listen(self, host: str, port: int, *, shares_port: bool = False) -> int:
         """Begin; return the port. `shares_port`: as `Listener.listen`. Raises OSError."""

@@ -6,6 +6,7 @@ does not read, or while received bytes wait for their turn.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -13,11 +14,15 @@ from grpc_endpoint.http2.connection import Http2Connection, Http2Limits, Stream
 from grpc_endpoint.http2.hpack import Field
 from remoting.limits import room
 from remoting.memory_limit import MemoryLimit
+from remoting.quotas import holder_of
 from remoting.tls import ServerTls, TlsLayer
 from sockets.listening import listening
 from sockets.tls import TlsError
 
 CONNECTIONS_MAX: Final = 10_000
+ADDRESS_CONNECTIONS_MAX: Final = 4_000
+"""Of one client address, as brokers have it; this machine's clients have no such bound."""
+REFUSAL_LOG_S: Final = 60.0
 IDLE_S: Final = 120.0
 """A connection without calls is closed after this time (grpcClientIdleTimeMills)."""
 FIRST_BYTES_S: Final = 10.0
@@ -43,6 +48,8 @@ class ServerConnection(asyncio.Protocol):
 
     def __init__(self, owner: "Listener", tls: TlsLayer | None) -> None:
         self.host = ""
+        self.holder: str | None = None
+        """Whose connection it is, for the bound of one address; None: it has none."""
         self.request_bytes = 0
         """Of requests that are not complete yet."""
         self._owner = owner
@@ -64,6 +71,7 @@ class ServerConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
         host, port = transport.get_extra_info("peername")[:2]
         self.host = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.holder = holder_of(host)
         self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES)
         if not self._owner.opened(self):
             self.abort()
@@ -261,16 +269,22 @@ class Listener:
         limits: Http2Limits,
         tls: ServerTls | None,
         connections_max: int = CONNECTIONS_MAX,
+        address_connections_max: int = ADDRESS_CONNECTIONS_MAX,
     ) -> None:
         self.on_request = on_request
         self.limits = limits
         self.memory = MemoryLimit(HELD_BYTES_MAX, lambda: self.connections)
         self._tls = tls
         self._room = room(connections_max)
+        self._address_connections_max = address_connections_max
         self._open: dict[ServerConnection, None] = {}
+        self._holders: Counter[str] = Counter()
+        """How many connections each has."""
+        self.refused = {"all": 0, "address": 0}
+        """Connections, by the bound that they exceeded."""
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._is_refusing = False
+        self._logged_s = float("-inf")
 
     def __len__(self) -> int:
         return len(self._open)
@@ -297,18 +311,36 @@ class Listener:
         return ServerConnection(self, None if self._tls is None else TlsLayer(self._tls))
 
     def opened(self, connection: ServerConnection) -> bool:
-        """Whether there is room for one more."""
+        """Whether there is room for one more, of its address too."""
+        holder = connection.holder
         if len(self._open) >= self._room.connections_max:
-            if not self._is_refusing:
-                logger.warning("connections are refused: %d are open", len(self._open))
-            self._is_refusing = True
+            self._refuse("all", f"{len(self._open)} are open")
             return False
-        self._is_refusing = False
+        if holder is not None and self._holders[holder] >= self._address_connections_max:
+            self._refuse("address", f"{holder} has {self._holders[holder]}")
+            return False
         self._open[connection] = None
+        if holder is not None:
+            self._holders[holder] += 1
         return True
 
+    def _refuse(self, bound: str, why: str) -> None:
+        """Count it; log it at times."""
+        self.refused[bound] += 1
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._logged_s >= REFUSAL_LOG_S:
+            self._logged_s = now_s
+            logger.warning("connections are refused: %s", why)
+
     def closed(self, connection: ServerConnection) -> None:
-        self._open.pop(connection, None)
+        holder = connection.holder
+        if connection not in self._open:
+            return  # it was refused
+        del self._open[connection]
+        if holder is not None:
+            self._holders[holder] -= 1
+            if not self._holders[holder]:
+                del self._holders[holder]
 
     def _arm(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._check)

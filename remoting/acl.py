@@ -60,6 +60,7 @@ GRPC_USER: Final = "LEDGERMQ_GRPC_USER"
 GRPC_SIGNED: Final = "LEDGERMQ_GRPC_SIGNED"
 GRPC_SIGNATURE: Final = "LEDGERMQ_GRPC_SIGNATURE"
 GRPC_HOST: Final = "LEDGERMQ_GRPC_HOST"
+GRPC_PORT: Final = "LEDGERMQ_GRPC_PORT"
 """Ext fields by which the gRPC endpoint says for which client it asks. It signs them with its own account."""
 
 
@@ -74,16 +75,14 @@ class GrpcProof:
     signature: str = field(repr=False)
     host: str = ""
     """Where the client is: its address, without the port."""
+    port: str = field(default="", compare=False)
+    """Of its connection to the endpoint: another connection proves the same."""
 
     def ext_fields(self) -> dict[str, str]:
+        where = {GRPC_HOST: self.host, GRPC_PORT: self.port} if self.port else {GRPC_HOST: self.host}
         if not self.user:
-            return {GRPC_HOST: self.host}
-        return {
-            GRPC_USER: self.user,
-            GRPC_SIGNED: self.signed,
-            GRPC_SIGNATURE: self.signature,
-            GRPC_HOST: self.host,
-        }
+            return where
+        return {GRPC_USER: self.user, GRPC_SIGNED: self.signed, GRPC_SIGNATURE: self.signature, **where}
 
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> "GrpcProof | None":

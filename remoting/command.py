@@ -16,8 +16,9 @@ Rules that real clients force on us:
 * unknown ext fields are kept: a handler ignores what it does not know.
 """
 
+import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import orjson
@@ -58,6 +59,8 @@ _INT32_MAX = 0x7FFFFFFF
 _two_words = struct.Struct(">II").pack
 _read_word = struct.Struct(">I").unpack_from
 _read_two_words = struct.Struct(">II").unpack_from
+_OPAQUE: Final = re.compile(rb'"opaque":(-?[0-9]+)')
+"""Within a text the quotes would be escaped."""
 _binary_fixed = struct.Struct(">hbhii")
 _binary_length = struct.Struct(">i")
 _binary_key_length = struct.Struct(">h")
@@ -258,6 +261,22 @@ def encode_head(command: RemotingCommand) -> bytes:
     if header_bytes > HEADER_BYTES_MAX or frame_bytes > FRAME_BYTES_MAX:
         raise CommandError(f"a frame of {frame_bytes} bytes with a header of {header_bytes} is too large")
     return _two_words(frame_bytes, command.serialize_type << 24 | header_bytes) + header
+
+
+def answers_in(frames: bytes) -> Iterator[tuple[int, int]]:
+    """The opaque and the bytes of each of these frames, which this process has encoded."""
+    start = 0
+    while start < len(frames):
+        frame_bytes, word = _read_two_words(frames, start)
+        begin = start + 8
+        if word >> 24 == BINARY_HEADER:
+            opaque = _binary_fixed.unpack_from(frames, begin)[3]
+        else:
+            found = _OPAQUE.search(frames, begin, begin + (word & 0xFFFFFF))
+            assert found is not None, "every header that this process writes has one"
+            opaque = int(found[1])
+        start += 4 + frame_bytes
+        yield opaque, 4 + frame_bytes
 
 
 def _decode_json(payload: bytes, body_start: int) -> RemotingCommand:

@@ -16,7 +16,7 @@ import termios
 from typing import Any, Final, Protocol, cast
 
 from remoting.client.protocol import RequestTable
-from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, encode_head
+from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, answers_in, encode_head
 from remoting.command_reader import CommandReader
 from remoting.epoll_io import JOINED_BYTES_MAX, EpollEntry, EpollIo
 from remoting.errors import (
@@ -196,11 +196,16 @@ class Connection(asyncio.Protocol):
         head = encode_head(command)
         if command.flag & RESPONSE_FLAG:
             self._count_answers(1)
+            if self.usage is not None and self.usage.has_open:
+                self.usage.answered(command.opaque, len(head) + len(command.body))
         self._write(head, command.body)
 
     def send_bytes(self, data: bytes, answers: int = 1) -> None:
         """Write encoded frames that contain so many answers to the peer's requests."""
         self._count_answers(answers)
+        if self.usage is not None and self.usage.has_open:
+            for opaque, size_bytes in answers_in(data):
+                self.usage.answered(opaque, size_bytes)
         self._write(data)
 
     def send_oneway(self, command: RemotingCommand) -> None:

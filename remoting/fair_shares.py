@@ -17,12 +17,23 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from remoting.acl import GRPC_HOST
+from remoting.acl import GRPC_HOST, GRPC_PORT
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ONEWAY_FLAG, RemotingCommand
 from remoting.connection import Connection, size_of
 from remoting.errors import RequestError
-from remoting.quotas import Kind, Quota, QuotaRules, Share, Shares, Usage
+from remoting.quotas import (
+    FORGOTTEN_AT_ONCE,
+    GUEST_S,
+    GUESTS_MAX,
+    Guest,
+    Kind,
+    Quota,
+    QuotaRules,
+    Share,
+    Shares,
+    Usage,
+)
 from remoting.router import Router
 
 REFUSE_WAIT_S: Final = 2.0
@@ -45,6 +56,7 @@ LOGGED_MAX: Final = 10
 RECENT_S: Final = 300.0
 SHOWN_MAX: Final = 3
 ENDPOINT: Final = "(endpoint)"
+PORT_CHARS_MAX: Final = 5
 
 SLOWED_ONLY: Final = frozenset(
     {
@@ -155,6 +167,28 @@ class Holders:
         wait_s = usage.wait_s(share, quota, now_s)
         return Excess(share.dearest, count, wait_s) if wait_s > REFUSE_WAIT_S else None
 
+    def guest_excess(self, guest: Guest, connection: str | None, now_s: float) -> Excess | None:
+        """Why the request that a guest has just sent, over this one of its connections, is too much."""
+        share, quota = guest.share, self.shares.quota
+        over = share.excess(quota, now_s, guest)
+        debt_s = share.debt_s(now_s)
+        if debt_s > PAUSE_MIN_S:
+            return Excess(share.dearest, 1, debt_s)
+        if connection is not None and not guest.has_room(connection, quota, now_s):
+            return TOO_MANY_CONNECTIONS
+        return Excess(Kind.IN_FLIGHT, 1, IN_FLIGHT_WAIT_S) if over else None
+
+    def charge_guest(
+        self, guest: Guest, connection: str | None, now_s: float, request: RemotingCommand
+    ) -> None:
+        """Its request is served."""
+        share, quota = guest.share, self.shares.quota
+        size_bytes, guest.size_bytes = size_of(request) + guest.size_bytes, 0
+        if share.debt_s(now_s) < PAUSE_MAX_S:  # or what is never refused would take away all the others
+            share.charge(quota, now_s, 1, size_bytes)
+        if connection is not None and guest.has_room(connection, quota, now_s):
+            guest.see(connection, quota, now_s)
+
     def charge(
         self,
         share: Share,
@@ -246,9 +280,14 @@ class FairShares:
     def leave(self, connection: Connection) -> None:
         """It has no quota from now on, or it is closed: what it used last is charged."""
         usage, connection.usage = connection.usage, None
-        if usage is None or usage.is_endpoint:
+        if usage is None:
             return
         now_s = self._now_s()
+        if usage.is_endpoint:
+            for (of, _), guest in usage.guests.items():
+                self._dismiss(of, guest, now_s)
+            self._leave_user(connection, usage, now_s)
+            return
         usage.see_unread(0)
         usage.address.charge(self._addresses.shares.quota, now_s, 0, usage.size_bytes)
         self._addresses.shares.leave(usage.address, connection, now_s)
@@ -265,6 +304,9 @@ class FairShares:
     ) -> list[RemotingCommand]:
         """Those of the requests that its address may send; the others are answered."""
         if usage.is_endpoint:
+            self._forget_guests(usage, self._now_s())
+            if usage.is_signed:
+                return requests  # whose they are is known after their signatures are verified
             return [each for each in requests if not self._is_refused(each, connection)]
         now_s, addresses, share = self._now_s(), self._addresses, usage.address
         size_bytes, usage.size_bytes = usage.size_bytes, 0
@@ -288,32 +330,71 @@ class FairShares:
     def _is_refused(self, request: RemotingCommand, connection: Connection) -> bool:
         """Whether the request, which comes over a gRPC endpoint, was answered."""
         host = request.ext_fields.get(GRPC_HOST)
-        error = None if host is None else self.client_refusal(request, host)
+        error = None if host is None else self.client_refusal(request, connection, host)
         if error is not None:
             self._router.refuse(request, connection, error)
         return error is not None
 
     def client_refusal(
-        self, request: RemotingCommand, host: str, user: str | None = None
+        self, request: RemotingCommand, connection: Connection, host: str, user: str | None = None
     ) -> RequestError | None:
-        """Why the gRPC client at `host`, whose name is proved to be `user`, may not send it now.
+        """Why the gRPC client at `host`, whose name is proved to be `user`, may not send it now over its
+        endpoint's connection.
 
-        Its endpoint's connection is that of many clients and cannot be slowed: what is more than the rate is
-        refused at once.
+        That is the connection of many clients and cannot be slowed: what is more than the rate is refused at
+        once.
         """
-        name, now_s = self._rules.holder(host), self._now_s()
-        if name is None:
+        name, usage, now_s = self._rules.holder(host), connection.usage, self._now_s()
+        if name is None or usage is None:
             return None
         names = [(self._addresses, name)] if user is None else [(self._addresses, name), (self._users, user)]
-        held = [(of, of.shares.visit(each, now_s)) for of, each in names if not of.shares.quota.is_off]
-        for of, share in held:
-            debt_s = share.debt_s(now_s)
-            if debt_s > PAUSE_MIN_S and may_refuse(request):
-                return of.refusal(share.name, Excess(share.dearest, 1, debt_s), 1, now_s)
-        for of, share in held:
-            if share.debt_s(now_s) < PAUSE_MAX_S:  # or what is never refused would take away all the others
-                share.charge(of.shares.quota, now_s, 1, size_of(request))
+        held = [(of, _guest(of, each, usage, now_s)) for of, each in names if not of.shares.quota.is_off]
+        own = _own_connection(request, host)
+        for _, guest in held:
+            guest.unanswered += 1
+        found = [(of, guest, of.guest_excess(guest, own, now_s)) for of, guest in held]
+        for _, guest in held:
+            guest.unanswered -= 1
+        for of, guest, excess in found:
+            if excess is not None and may_refuse(request):
+                return of.refusal(guest.share.name, excess, 1, now_s)
+        for of, guest in held:
+            of.charge_guest(guest, own, now_s, request)
+        if not request.flag & ONEWAY_FLAG:
+            usage.opened(request.opaque, tuple(guest for _, guest in held))
         return None
+
+    def exempt(self, connection: Connection) -> None:
+        """It is another node's, or what an endpoint asks for itself: whose clients keep their quotas."""
+        if connection.usage is not None and not connection.usage.is_endpoint:
+            self.leave(connection)
+
+    def trust(self, connection: Connection) -> None:
+        """It is a gRPC endpoint's, as its signature proves: the clients for whom it asks have quotas."""
+        usage = connection.usage
+        if self._rules.is_off or (usage is not None and usage.is_signed):
+            return
+        self.leave(connection)
+        connection.usage = Usage(Share(ENDPOINT), is_endpoint=True, is_signed=True)
+
+    def _forget_guests(self, usage: Usage, now_s: float) -> None:
+        """Those that have sent nothing for a while, and the oldest of too many."""
+        for _ in range(FORGOTTEN_AT_ONCE):
+            key = next(iter(usage.guests), None)
+            if key is None:
+                return
+            guest = usage.guests[key]
+            if now_s - guest.used_s <= GUEST_S and len(usage.guests) <= GUESTS_MAX:
+                return
+            del usage.guests[key]
+            if guest.unanswered:
+                guest.used_s, usage.guests[key] = now_s, guest
+            else:
+                self._dismiss(key[0], guest, now_s)
+
+    def _dismiss(self, of: str, guest: Guest, now_s: float) -> None:
+        holders = self._users if of == self._users.of else self._addresses
+        holders.shares.dismiss(guest, now_s)
 
     def user_refusal(
         self, name: str, request: RemotingCommand, connection: Connection
@@ -352,6 +433,20 @@ class FairShares:
         names = self.tallies.recently_refused(self._now_s())
         more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
         return ", ".join(names[:SHOWN_MAX]) + more
+
+
+def _guest(of: Holders, name: str, usage: Usage, now_s: float) -> Guest:
+    """The holder's part in an endpoint's connection, used now."""
+    key = of.of, name
+    guest = usage.guests.pop(key, None) or of.shares.welcome(name, now_s)
+    guest.used_s, usage.guests[key] = now_s, guest
+    return guest
+
+
+def _own_connection(request: RemotingCommand, host: str) -> str | None:
+    """By which of its connections to the endpoint the client has sent it; None: that is not said."""
+    port = request.ext_fields.get(GRPC_PORT, "")
+    return f"{host} {port}" if len(port) <= PORT_CHARS_MAX and port.isascii() and port.isdigit() else None
 
 
 def may_refuse(request: RemotingCommand) -> bool:

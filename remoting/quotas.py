@@ -13,6 +13,12 @@ from functools import cached_property
 from typing import Final, Protocol
 
 BURST_S: Final = 1.0
+GUEST_S: Final = 60.0
+"""A connection to a gRPC endpoint counts for so long after its last request: its end is not seen."""
+GUESTS_MAX: Final = 10_000
+"""Holders of one endpoint that are remembered without a request in flight."""
+FORGOTTEN_AT_ONCE: Final = 4
+"""Guests that one turn forgets, more than one request can bring."""
 IDLE_MAX: Final = 10_000
 """Holders without a connection that are remembered, because they have not paid for everything yet."""
 RECOUNT_S: Final = 0.05
@@ -89,9 +95,7 @@ class QuotaRules:
             return None
         if any(address in network for network in self.exempt):
             return None
-        if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
-            return str(ipaddress.ip_network((address, _V6_BITS), strict=False))
-        return str(address)
+        return _name_of(address)
 
     def is_endpoint(self, host: str) -> bool:
         """Whether a connection from this address may name the clients for whom it asks."""
@@ -99,6 +103,18 @@ class QuotaRules:
             return False
         address = _address(host)
         return address is not None and any(address in network for network in self.endpoints)
+
+
+def holder_of(host: str) -> str | None:
+    """The address or network by which this one counts; None: of this machine, or not of IP."""
+    address = _address(host)
+    return None if address is None or address.is_loopback else _name_of(address)
+
+
+def _name_of(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
+    if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
+        return str(ipaddress.ip_network((address, _V6_BITS), strict=False))
+    return str(address)
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -111,7 +127,7 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 class Member(Protocol):
-    """A connection of a holder."""
+    """A connection of a holder, or its part in the connection of a gRPC endpoint."""
 
     @property
     def unanswered(self) -> int:
@@ -123,7 +139,7 @@ class Share:
 
     __slots__ = (
         *("_bytes_until_s", "_members", "_recounted_s", "_requests_until_s"),
-        *("in_flight", "name", "refused_until_s", "unread_bytes"),
+        *("connections", "in_flight", "name", "refused_until_s", "unread_bytes"),
     )
 
     def __init__(self, name: str) -> None:
@@ -134,18 +150,23 @@ class Share:
         """When the work on its refused requests is paid for."""
         self.in_flight = 0
         """As of the last count of each connection."""
+        self.connections = 0
+        """To this server, and to gRPC endpoints."""
         self._members: dict[Member, int] = {}
         self._requests_until_s = self._bytes_until_s = self._recounted_s = float("-inf")
 
     @property
-    def connections(self) -> int:
-        return len(self._members)
+    def is_held(self) -> bool:
+        """Whether a connection is its."""
+        return bool(self._members)
 
-    def join(self, member: Member) -> None:
+    def join(self, member: Member, connections: int = 1) -> None:
         self._members[member] = 0
+        self.connections += connections
 
-    def leave(self, member: Member) -> None:
-        self.in_flight -= self._members.pop(member, 0)
+    def leave(self, member: Member, connections: int = 1) -> None:
+        self.in_flight -= self._members.pop(member)
+        self.connections -= connections
 
     def charge(self, quota: Quota, now_s: float, requests: int, size_bytes: int) -> None:
         """It has used so much."""
@@ -188,6 +209,46 @@ class Share:
         return not self._members and self.debt_s(now_s) <= -BURST_S
 
 
+@dataclass(slots=True, eq=False)
+class Guest:
+    """What one holder uses of the connection of a gRPC endpoint, which is that of many clients.
+
+    unanswered: its requests without an answer.
+    size_bytes: of answers that are not charged yet.
+    """
+
+    share: Share
+    unanswered: int = 0
+    size_bytes: int = 0
+    used_s: float = 0.0
+    _seen_s: dict[str, float] = field(default_factory=dict)
+    """When each of its connections to the endpoint sent its last request, the oldest first."""
+
+    @property
+    def connections(self) -> int:
+        return len(self._seen_s)
+
+    def has_room(self, connection: str, quota: Quota, now_s: float) -> bool:
+        """Whether a request over this one of its connections is over one too many."""
+        self._forget(now_s)
+        most = quota.connections_max
+        return not most or connection in self._seen_s or self.share.connections < most
+
+    def see(self, connection: str, quota: Quota, now_s: float) -> None:
+        """A request has come over it."""
+        if not quota.connections_max:
+            return  # or there would be no bound
+        self.share.connections -= len(self._seen_s)
+        self._seen_s.pop(connection, None)
+        self._seen_s[connection] = now_s
+        self.share.connections += len(self._seen_s)
+
+    def _forget(self, now_s: float) -> None:
+        while self._seen_s and now_s - self._seen_s[first := next(iter(self._seen_s))] > GUEST_S:
+            del self._seen_s[first]
+            self.share.connections -= 1
+
+
 @dataclass(slots=True)
 class Usage:
     """What one connection uses, and of whose quotas.
@@ -196,6 +257,7 @@ class Usage:
     request_bytes: of one request of the last read, on average.
     unread_bytes: in the kernel's buffer, as it was seen last.
     is_endpoint: it has no quota; the clients for whom it asks have.
+    is_signed: they are known once their signatures are verified.
     """
 
     address: Share
@@ -205,6 +267,29 @@ class Usage:
     request_bytes: int = 1
     unread_bytes: int = 0
     is_endpoint: bool = False
+    is_signed: bool = False
+    guests: dict[tuple[str, str], Guest] = field(default_factory=dict)
+    """Of an endpoint, by kind and name; those whose last request is the oldest first."""
+    _open: dict[int, tuple[Guest, ...]] = field(default_factory=dict)
+    """Whose each request is that has no answer yet, by its opaque."""
+
+    @property
+    def has_open(self) -> bool:
+        """Whether `answered` has anything to do."""
+        return bool(self._open)
+
+    def opened(self, opaque: int, guests: tuple[Guest, ...]) -> None:
+        """A request of these holders is served."""
+        self.answered(opaque, 0)  # an endpoint that uses a number twice gets one answer counted
+        self._open[opaque] = guests
+        for guest in guests:
+            guest.unanswered += 1
+
+    def answered(self, opaque: int, size_bytes: int) -> None:
+        """The request has its answer, which is so large."""
+        for guest in self._open.pop(opaque, ()):
+            guest.unanswered -= 1
+            guest.size_bytes += size_bytes
 
     def see_unread(self, size_bytes: int) -> None:
         """So many bytes wait in the kernel's buffer."""
@@ -257,31 +342,35 @@ class Shares:
 
     def join(self, name: str, member: Member, now_s: float) -> Share:
         """The holder's share, with one more connection."""
+        share = self._found(name, now_s)
+        share.join(member)
+        return share
+
+    def welcome(self, name: str, now_s: float) -> Guest:
+        """A holder's part in the connection of a gRPC endpoint."""
+        guest = Guest(self._found(name, now_s))
+        guest.share.join(guest, 0)
+        return guest
+
+    def _found(self, name: str, now_s: float) -> Share:
         self._forget(now_s)
         share = self._shares.get(name)
         if share is None:
             share = self._shares[name] = Share(name)
         self._idle.pop(name, None)
-        share.join(member)
         return share
 
-    def visit(self, name: str, now_s: float) -> Share:
-        """The share of a holder whose request comes over a connection of another one."""
-        share = self._shares.get(name)
-        if share is None:
-            self._forget(now_s)
-            share = self._shares[name] = Share(name)
-        if not share.connections:
-            self._idle.pop(name, None)
-            self._idle[name] = share
-        return share
-
-    def leave(self, share: Share, member: Member, now_s: float) -> None:
+    def leave(self, share: Share, member: Member, now_s: float, connections: int = 1) -> None:
         """The connection is closed, or of another holder now."""
-        share.leave(member)
-        if not share.connections:
+        share.leave(member, connections)
+        if not share.is_held:
             self._idle[share.name] = share
         self._forget(now_s)
+
+    def dismiss(self, guest: Guest, now_s: float) -> None:
+        """The endpoint's connection is closed, or the holder has sent nothing for a while."""
+        guest.share.charge(self.quota, now_s, 0, guest.size_bytes)
+        self.leave(guest.share, guest, now_s, guest.connections)
 
     def _forget(self, now_s: float) -> None:
         """Drop holders that have nothing to pay, and the oldest beyond IDLE_MAX."""

@@ -200,14 +200,15 @@ class AccessControl:
         """
         name, proof = request.ext_fields[ACCESS_KEY], self._grpc_client(request.ext_fields)
         if proof is not None:
-            self._shares.leave(connection)
+            self._shares.trust(connection)
             account = self._accounts.get(proof.user)
             is_free = account is None or account.is_super
-            return self._shares.client_refusal(request, proof.host, None if is_free else proof.user)
+            user = None if is_free else proof.user
+            return self._shares.client_refusal(request, connection, proof.host, user)
         if connection.usage is None:
             return None
         if self._is_inner(name):
-            self._shares.leave(connection)
+            self._shares.exempt(connection)
             return None
         account = self._accounts.get(name)
         if account is None or account.is_super:

@@ -64,7 +64,7 @@ class PlainAclFile:
         account = self.acl.signer(request, connection.remote_host)
         inner = self._config.inner_account
         if account is not None and inner is not None and inner[0] == account.access_key:
-            self._shares.leave(connection)
+            self._shares.exempt(connection)
         elif account is not None and not account.is_admin:
             return self._shares.user_refusal(account.access_key, request, connection)
         return None

@@ -215,6 +215,10 @@ def grpc(
         int | None,
         typer.Option(min=1, max=1_000_000, help="Connections, with --tls permissive.", show_default="10000"),
     ] = None,
+    max_address_connections: Annotated[
+        int | None,
+        typer.Option(min=1, max=1_000_000, help="Connections of one client address.", show_default="4000"),
+    ] = None,
     default_deadline: Annotated[
         int | None,
         typer.Option(min=1, max=3_600, help="Seconds for a call without a deadline.", show_default="10"),
@@ -232,6 +236,7 @@ def grpc(
         "--max-request-bytes": max_request_bytes,
         "--max-calls": max_calls,
         "--max-connections": max_connections,
+        "--max-address-connections": max_address_connections,
         "--default-deadline": default_deadline,
     }
     files = (tls_cert, tls_key, tls_ca, broker_tls_ca)

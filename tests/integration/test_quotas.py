@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from remoting.acl import GRPC_HOST
+from remoting.acl import GRPC_HOST, GRPC_PORT
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, encode_command
 from remoting.properties_text import format_properties_text
@@ -103,6 +103,30 @@ def test_clients_behind_a_grpc_endpoint_count_by_their_own_addresses(cluster: Cl
         assert first(endpoint, "10.0.0.8") == ResponseCode.SUCCESS
         assert ResponseCode.SYSTEM_BUSY in codes(endpoint, "10.0.0.9")
         assert first(stranger, "10.0.0.9") == ResponseCode.SUCCESS, "it counts by its own address"
+
+
+def test_connections_to_a_grpc_endpoint_count_for_its_client(cluster: Cluster) -> None:
+    broker = cluster.address(cluster.wait_leader())
+
+    def ask(wire: Wire, port: str) -> RemotingCommand:
+        ext = {"topic": TOPIC, "queueId": "0", GRPC_HOST: "10.0.0.7", GRPC_PORT: port}
+        return wire.invoke(RequestCode.GET_MAX_OFFSET, ext)
+
+    def allow(connections: str) -> None:
+        settings = format_properties_text({"addressConnectionsMax": connections})
+        call(broker, RequestCode.UPDATE_BROKER_CONFIG, body=settings)
+
+    with Wire(broker, LIMIT_S, ENDPOINT) as one, Wire(broker, LIMIT_S, ENDPOINT) as other:
+        send(one)  # so that the topic is there
+        allow("2")
+        codes = [ask(wire, port).code for wire, port in ((one, "1"), (other, "2"), (other, "2"))]
+        assert codes == [ResponseCode.SUCCESS] * 3
+        refused = ask(one, "3")
+        assert refused.code == ResponseCode.SYSTEM_BUSY
+        assert "address 10.0.0.7 is over its quota of 2 connections" in str(refused.remark)
+        assert ask(one, "1").code == ResponseCode.SUCCESS
+        allow("4000")
+        assert ask(one, "3").code == ResponseCode.SUCCESS
 
 
 def test_operators_see_who_was_refused_and_change_the_quota(cluster: Cluster) -> None:

@@ -35,7 +35,10 @@ class FakeConnection:
         self.warnings: list[str] = []
 
     def send(self, command: RemotingCommand) -> None:
-        self._receive(encode_command(command))
+        data = encode_command(command)
+        if self.usage is not None:
+            self.usage.answered(command.opaque, len(data))
+        self._receive(data)
 
     async def request(self, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
         self.requests.append(command)

@@ -146,7 +146,7 @@ def grpc_metric_rows() -> Iterator[Row]:
     """What a scrape of the gRPC endpoint shows, without what all processes show."""
     calls = {"SendMessage": CallFigures()}
     calls["SendMessage"].end(calls["SendMessage"].begin(), 0)
-    families = EndpointMetrics(calls, (), (), lambda: 0).collect()
+    families = EndpointMetrics(calls, (), (), lambda: 0, {"all": 0}).collect()
     shared = ("event_loop", "process")
     return _metric_rows(each for each in families if not each.name.startswith(shared, len(PREFIX)))
 

@@ -41,9 +41,11 @@ def use(operator: Operator, node: OtherNode) -> OtherNode:
 
 async def test_the_leaders_answer_comes_back(follower: Operator) -> None:
     node = use(follower, OtherNode(RemotingCommand(17, remark="from the leader")))
-    answer = await follower.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="t")
+    fields = {"topic": "t", "LEDGERMQ_GRPC_PORT": "40000"}
+    answer = await follower.ask(RequestCode.DELETE_TOPIC_IN_BROKER, **fields)
     assert (answer.code, answer.remark, answer.opaque) == (17, "from the leader", 5)
     ((address, command),) = node.asked
+    assert "LEDGERMQ_GRPC_PORT" not in command.ext_fields, "the endpoint has a connection to the leader, too"
     assert (address, command.code, command.ext_fields["topic"]) == (LEADER, 215, "t")
     assert follower.log.messages == []
 

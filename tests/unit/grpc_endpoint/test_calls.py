@@ -173,7 +173,7 @@ async def test_brokers_get_the_address_of_a_client_that_signs_nothing() -> None:
     end_s = asyncio.get_running_loop().time() + 1
     await endpoint.brokers.ask(BROKER, RemotingCommand(RequestCode.GET_MAX_OFFSET), end_s)
     (sent,) = cluster.requests(RequestCode.GET_MAX_OFFSET)
-    assert sent.ext_fields == {"LEDGERMQ_GRPC_HOST": "fd00::7"}
+    assert sent.ext_fields == {"LEDGERMQ_GRPC_HOST": "fd00::7", "LEDGERMQ_GRPC_PORT": "40000"}
 
 
 async def test_brokers_get_the_clients_proof_and_its_address() -> None:
@@ -186,7 +186,7 @@ async def test_brokers_get_the_clients_proof_and_its_address() -> None:
         await endpoint.brokers.ask(BROKER, RemotingCommand(RequestCode.SEND_MESSAGE), end_s, topic="orders")
     assert refused.value.code == Code.UNAUTHORIZED
     (sent,) = cluster.requests(RequestCode.SEND_MESSAGE)
-    proof = GrpcProof("alice", "20260131T050000Z", "A" * 40, "10.0.0.7")
+    proof = GrpcProof("alice", "20260131T050000Z", "A" * 40, "10.0.0.7", "40000")
     assert sent.ext_fields == proof.ext_fields()
     await endpoint.brokers.topic_config("orders")
     (own,) = cluster.requests(RequestCode.GET_TOPIC_CONFIG)

@@ -15,6 +15,7 @@ from grpc_endpoint.certificate import self_signed
 from grpc_endpoint.endpoint import SERVICE, Endpoint
 from grpc_endpoint.health import HEALTH_SERVICE
 from grpc_endpoint.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_endpoint.http2.connection import Http2Limits
 from grpc_endpoint.messaging_pb2 import (
     Code,
     QueryRouteRequest,
@@ -25,6 +26,7 @@ from grpc_endpoint.messaging_pb2 import (
 )
 from grpc_endpoint.metrics import CANCELLED, REFUSED, EndpointMetrics
 from grpc_endpoint.server import GrpcServer, Limits
+from grpc_endpoint.transport import Listener, ServerConnection
 from remoting.client.aio import RemotingClient
 from remoting.tls import ServerTls
 from sockets.tls import TlsCredentials
@@ -68,7 +70,7 @@ async def test_calls_are_counted_by_method_and_code() -> None:
     async with serving() as (server, port), aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         await route(channel)(ROUTE, metadata=METADATA, timeout=5)
         await route(channel)(ROUTE, timeout=5)
-        metrics = EndpointMetrics(server.calls, (), (), lambda: 1)
+        metrics = EndpointMetrics(server.calls, (), (), lambda: 1, server.refused)
         text = (await metrics.render()).decode()
     for line in (
         'ledgermq_grpc_calls_total{code="OK",method="QueryRoute"} 1.0',
@@ -77,6 +79,7 @@ async def test_calls_are_counted_by_method_and_code() -> None:
         'ledgermq_grpc_open_calls{method="QueryRoute"} 0.0',
         'ledgermq_grpc_open_calls{method="Telemetry"} 0.0',
         "ledgermq_grpc_connections 1.0",
+        'ledgermq_grpc_connections_refused_total{bound="address"} 0.0',
     ):
         assert line in text.splitlines()
 
@@ -141,3 +144,50 @@ async def test_tls_and_plain_text_are_on_one_port() -> None:
         assert (await route(plain)(ROUTE, metadata=METADATA, timeout=5)).status.code == Code.OK
         assert (await route(secure)(ROUTE, metadata=METADATA, timeout=5)).status.code == Code.OK
         assert server.connections == 2
+
+
+class Accepted:
+    """A connection as the system hands it over."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.is_aborted = False
+
+    def get_extra_info(self, name: str) -> Any:
+        return (self.host, 40_000) if name == "peername" else None
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def is_closing(self) -> bool:
+        return True  # nothing is written
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+async def test_connections_of_one_address_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    listener = Listener(lambda *_: None, Http2Limits(), None, 100, 2)
+
+    def connect(host: str) -> tuple[ServerConnection, bool]:
+        """And whether it was accepted."""
+        made, transport = ServerConnection(listener, None), Accepted(host)
+        made.connection_made(cast("asyncio.Transport", transport))
+        return made, not transport.is_aborted
+
+    hosts = ("10.0.0.7", "10.0.0.7", "10.0.0.7", "10.0.0.8", "fd00::1", "fd00::2", "fd00::3", "fd00:0:0:1::1")
+    opened = [connect(host) for host in hosts]
+    assert [is_open for _, is_open in opened] == [True, True, False, True, True, True, False, True]
+    assert [is_open for _, is_open in (connect("127.0.0.1") for _ in range(5))] == [True] * 5
+    assert listener.refused == {"all": 0, "address": 2}
+    assert caplog.messages == ["connections are refused: 10.0.0.7 has 2"], "once a minute"
+    opened[2][0].connection_lost(None)
+    assert connect("10.0.0.7")[1] is False, "a refused one was none"
+    opened[0][0].connection_lost(None)
+    again, is_open = connect("10.0.0.7")
+    assert is_open
+    for each in (again, opened[1][0]):
+        each.connection_lost(None)
+    assert len(listener) == 5 + 4
+    full = Listener(lambda *_: None, Http2Limits(), None, 1)
+    assert [full.opened(each) for each, _ in opened[:2]] == [True, False]
+    assert full.refused == {"all": 1, "address": 0}

@@ -17,7 +17,7 @@ from broker.state.state import ReplicatedState
 from broker.state.topics import TopicConfig
 from commitlog.log import PutResult, PutStatus
 from commitlog.record import PROPERTIES_BYTES_MAX, Message, host_bytes
-from remoting.command import RemotingCommand
+from remoting.command import RemotingCommand, answers_in
 from remoting.command_reader import CommandReader
 from remoting.headers.send import SendRequest, send_header
 from tests.support.fake_connection import FakeConnection
@@ -160,7 +160,9 @@ def test_answers_of_a_run_come_in_one_piece_without_those_nobody_wants() -> None
     frames, count = ANSWERS.successes(run, result, 3)
     assert count == 399
     wanted = [n for n in range(400) if n != 1]
-    assert frames == b"".join(ANSWERS.success(requests[n], 1, KEY, [4 + n], 503 + n) for n in wanted)
+    each = [ANSWERS.success(requests[n], 1, KEY, [4 + n], 503 + n) for n in wanted]
+    assert frames == b"".join(each)
+    assert list(answers_in(frames)) == list(zip(wanted, map(len, each), strict=True))
 
 
 def test_wrong_arguments_are_refused() -> None:

@@ -10,6 +10,7 @@ from remoting.command import (
     FIELDS_MAX,
     JSON_HEADER,
     RemotingCommand,
+    answers_in,
     decode_command,
     encode_command,
     encode_head,
@@ -57,6 +58,21 @@ def test_command_with_everything_survives_the_round_trip(serialize_type: int, la
         serialize_type,
     )
     assert _fields(decode_command(encode_command(command)[4:])) == _fields(command)
+
+
+def test_answers_are_known_by_their_opaques() -> None:
+    answers = [
+        RemotingCommand(1, opaque, 1, remark, {"a": remark or ""}, bytes(size), serialize_type=kind)
+        for kind in (JSON_HEADER, BINARY_HEADER)
+        for opaque, remark, size in (
+            (7, '"opaque":8,"a', 0),
+            (-5, None, 3),
+            (2**31 - 1, '\\"opaque":9', 70_000),
+        )
+    ]
+    frames = [encode_command(answer) for answer in answers]
+    expected = [(answer.opaque, len(frame)) for answer, frame in zip(answers, frames, strict=True)]
+    assert list(answers_in(b"".join(frames))) == expected
 
 
 def test_cpp_header_with_numbers_and_booleans_becomes_text() -> None:

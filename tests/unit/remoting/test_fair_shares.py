@@ -2,18 +2,20 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import count
 
 import pytest
 
 from remoting import fair_shares
-from remoting.acl import GRPC_HOST
+from remoting.acl import GRPC_HOST, GRPC_PORT
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, success_response
+from remoting.command import RemotingCommand, encode_command, success_response
 from remoting.fair_shares import LOG_INTERVAL_S, OTHER, REFUSALS_PER_S, REFUSE_WAIT_S, FairShares, Tallies
-from remoting.quotas import Kind, Quota, QuotaRules, networks
+from remoting.quotas import GUEST_S, Kind, Quota, QuotaRules, networks
 from remoting.router import Router
 from remoting.server import RemotingServer
 from tests.support.fake_connection import FakeConnection
@@ -239,8 +241,12 @@ def with_endpoint(address: Quota) -> Server:
     return server
 
 
-def named(host: str, count: int, code: int = SEND) -> list[RemotingCommand]:
-    return [RemotingCommand(code, ext_fields={GRPC_HOST: host}) for _ in range(count)]
+OPAQUES = count(1)
+
+
+def named(host: str, many: int, code: int = SEND, port: str = "") -> list[RemotingCommand]:
+    fields = {GRPC_HOST: host} | ({GRPC_PORT: port} if port else {})
+    return [RemotingCommand(code, next(OPAQUES), ext_fields=dict(fields)) for _ in range(many)]
 
 
 def test_the_clients_of_a_grpc_endpoint_have_quotas_and_it_has_none() -> None:
@@ -257,6 +263,117 @@ def test_the_clients_of_a_grpc_endpoint_have_quotas_and_it_has_none() -> None:
     assert len(server.admit(endpoint, named("127.0.0.1", 100))) == 100, "as for a client of its own"
     server.clock.now_s += 1
     assert len(server.admit(endpoint, named("10.0.0.9", 5))) == 5
+
+
+def answer(connection: FakeConnection, requests: list[RemotingCommand], size: int = 0) -> None:
+    for request in requests:
+        connection.send(success_response(request, body=bytes(size)))
+    connection.take_answers()
+
+
+def test_answers_to_a_client_of_an_endpoint_count_by_their_bytes() -> None:
+    server = with_endpoint(Quota(bytes_per_s=10_000))
+    endpoint = server.connect(ENDPOINT_HOST)
+    first = server.admit(endpoint, named("10.0.0.9", 1))
+    answer(endpoint, first, 30_000)
+    answer(endpoint, first, 30_000)
+    assert len(server.admit(endpoint, named("10.0.0.9", 1))) == 1, "as long as it owes nothing"
+    assert server.admit(endpoint, named("10.0.0.9", 1)) == []
+    (remark,) = server.remarks(endpoint)
+    found = re.search(r"over its quota of 10000 bytes a second, wait (\d+) ms", str(remark))
+    assert found is not None
+    assert int(found[1]) == pytest.approx(2_060, abs=20)
+    assert len(server.admit(endpoint, named("10.0.0.8", 1))) == 1
+
+
+def test_requests_of_an_endpoints_client_beyond_those_in_flight_are_refused() -> None:
+    server = with_endpoint(Quota(in_flight_max=10))
+    one, other = server.connect(ENDPOINT_HOST), server.connect("10.0.1.2")
+    served = server.admit(one, named("10.0.0.9", 12))
+    assert len(served) == 10
+    assert server.remarks(one) == {
+        f"{fair_shares.BUSY}: address 10.0.0.9 is over its quota of 10 requests in flight, wait 100 ms"
+    }
+    oneway = [RemotingCommand(SEND, flag=2, ext_fields={GRPC_HOST: "10.0.0.9"})] * 20
+    assert len(server.admit(other, oneway)) == 20, "nobody waits for an answer"
+    assert server.admit(other, named("10.0.0.9", 1)) == [], "of all endpoints together"
+    assert len(server.admit(other, named("10.0.0.9", 1, HEARTBEAT))) == 1
+    answer(one, served[:5])
+    server.clock.now_s += 1
+    assert len(server.admit(other, named("10.0.0.9", 8))) == 4, "the heartbeat is in flight"
+    server.shares.leave(one.as_connection)
+    server.clock.now_s += 1
+    assert len(server.admit(other, named("10.0.0.9", 8))) == 5
+
+
+def test_a_number_that_an_endpoint_uses_twice_is_one_request_in_flight() -> None:
+    server = with_endpoint(Quota(in_flight_max=2))
+    endpoint = server.connect(ENDPOINT_HOST)
+    (request,) = named("10.0.0.9", 1)
+    assert len(server.admit(endpoint, [request] * 5)) == 5
+    answer(endpoint, [request])
+    assert len(server.admit(endpoint, named("10.0.0.9", 5))) == 2
+
+
+def test_connections_to_an_endpoint_count_with_the_others() -> None:
+    server = with_endpoint(Quota(connections_max=3))
+    endpoint = server.connect(ENDPOINT_HOST)
+    direct = server.connect("10.0.0.9")
+
+    def ports(*numbers: str, code: int = SEND) -> list[bool]:
+        return [bool(server.admit(endpoint, named("10.0.0.9", 1, code, port))) for port in numbers]
+
+    assert ports("1", "2", "3", "2", "1") == [True, True, False, True, True]
+    assert server.remarks(endpoint) == {
+        f"{fair_shares.BUSY}: address 10.0.0.9 is over its quota of 3 connections, wait 1000 ms"
+    }
+    assert ports("3", "4", code=HEARTBEAT) == [True, True], "never refused, and not counted"
+    assert ports("", "x", "123456") == [True] * 3, "of one that is not named nothing is known"
+    assert not server.shares.opened(FakeConnection(host="10.0.0.9").as_connection)
+    server.shares.leave(direct.as_connection)
+    assert ports("3", "4") == [True, False]
+    server.clock.now_s += GUEST_S / 2
+    assert ports("1") == [True]
+    server.clock.now_s += GUEST_S / 2 + 1
+    assert ports("4", "5", "6") == [True, True, False], "those that sent nothing for a while are closed"
+    server.shares.leave(endpoint.as_connection)
+    for _ in range(3):
+        server.connect("10.0.0.9")
+    server.shares.apply(QuotaRules(Quota(connections_max=3)))
+    assert not server.shares.opened(FakeConnection(host="10.0.0.9").as_connection)
+
+
+def test_without_a_quota_of_connections_none_are_remembered() -> None:
+    server = with_endpoint(Quota(requests_per_s=10**6))
+    endpoint = server.connect(ENDPOINT_HOST)
+    for port in range(100):
+        server.admit(endpoint, named("10.0.0.9", 1, port=str(port)))
+    assert endpoint.usage is not None
+    (guest,) = endpoint.usage.guests.values()
+    assert guest.connections == 0
+
+
+def test_clients_of_an_endpoint_that_are_silent_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = with_endpoint(Quota(requests_per_s=10, connections_max=1))
+    endpoint = server.connect(ENDPOINT_HOST)
+    assert endpoint.usage is not None
+    guests = endpoint.usage.guests
+    waiting = server.admit(endpoint, named("10.0.0.1", 1, port="1"))
+    answer(endpoint, server.admit(endpoint, named("10.0.0.2", 1, port="1")))
+    server.clock.now_s += GUEST_S + 1
+    server.admit(endpoint, [RemotingCommand(HEARTBEAT)])
+    assert [name for _, name in guests] == ["10.0.0.1"], "one of its requests has no answer"
+    server.connect("10.0.0.2")
+    answer(endpoint, waiting)
+    server.clock.now_s += GUEST_S + 1
+    server.admit(endpoint, [RemotingCommand(HEARTBEAT)])
+    assert guests == {}
+    monkeypatch.setattr(fair_shares, "GUESTS_MAX", 5)
+    for number in range(100):
+        answer(endpoint, server.admit(endpoint, named(f"10.0.2.{number}", 1)))
+        assert len(guests) <= 6
+    held = [server.admit(endpoint, named(f"10.0.3.{number}", 1)) for number in range(20)]
+    assert len(guests) >= len(held), "bounded by the requests in flight of the connection"
 
 
 def test_what_is_never_refused_leaves_a_debt_that_ends() -> None:
@@ -289,10 +406,14 @@ def test_an_address_becomes_an_endpoints_and_is_none_any_more() -> None:
 
 def test_a_grpc_clients_user_has_a_quota_too() -> None:
     server = Server(Quota(requests_per_s=100), Quota(requests_per_s=1))
-    request = RemotingCommand(SEND)
+    endpoint = server.connect(ENDPOINT_HOST)
+    assert endpoint.pauses_s == []
 
-    def remark(host: str, user: str) -> str | None:
-        error = server.shares.client_refusal(request, host, user)
+    def remark(host: str, user: str, port: str = "1") -> str | None:
+        server.shares.trust(endpoint.as_connection)
+        (request,) = named(host, 1, port=port)
+        assert server.admit(endpoint, [request]) == [request], "whose it is says its signature"
+        error = server.shares.client_refusal(request, endpoint.as_connection, host, user)
         return None if error is None else error.remark
 
     assert [remark("10.0.0.9", "alice"), remark("10.0.0.8", "alice")] == [None, None]
@@ -300,6 +421,18 @@ def test_a_grpc_clients_user_has_a_quota_too() -> None:
         f"{fair_shares.BUSY}: user alice is over its quota of 1 requests a second, wait 1000 ms"
     )
     assert remark("10.0.0.9", "bob") is None
+    server.shares.apply(QuotaRules(user=Quota(connections_max=2, in_flight_max=4)))
+    places = [("10.0.0.9", "1"), ("10.0.0.9", "2"), ("10.0.0.8", "1"), ("10.0.0.9", "1")]
+    refusals = [remark(host, "alice", port) for host, port in places]
+    assert [each is None for each in refusals] == [True, True, False, True]
+    assert "user alice is over its quota of 2 connections" in str(refusals[2])
+    assert remark("10.0.0.9", "alice") is None
+    assert "user alice is over its quota of 4 requests in flight" in str(remark("10.0.0.9", "alice"))
+    assert remark("10.0.0.9", "bob") is None
+    server.shares.exempt(endpoint.as_connection)
+    assert remark("10.0.0.9", "alice") is not None, "what the endpoint asks for itself changes nothing"
+    server.shares.leave(endpoint.as_connection)
+    assert remark("10.0.0.7", "alice") is None
 
 
 def test_bytes_of_the_time_before_a_quota_are_not_charged() -> None:
@@ -411,6 +544,31 @@ async def test_a_real_client_is_slowed_refused_and_served_again(monkeypatch: pyt
         assert shares.tallies.kinds["address", Kind.REQUESTS].slowed
         shares.apply(QuotaRules())
         assert [answer.code for answer in await ask(peer, 100)] == [0] * 100
+
+
+async def test_answers_over_a_real_endpoints_connection_end_what_is_in_flight() -> None:
+    quota = Quota(in_flight_max=3, bytes_per_s=10**6)
+    async with (
+        serving(QuotaRules(quota, endpoints=networks("127.0.0.1"))) as (server, _),
+        RawPeer(server.port) as peer,
+    ):
+        for _ in range(3):
+            peer.send(
+                *(RemotingCommand(105, number, ext_fields={GRPC_HOST: "10.0.0.9"}) for number in range(3))
+            )
+            assert [(await peer.receive()).code for _ in range(3)] == [0] * 3
+        (connection,) = server.connections
+        assert connection.usage is not None
+        (guest,) = connection.usage.guests.values()
+        assert (guest.unanswered, guest.share.name) == (0, "10.0.0.9")
+        assert guest.size_bytes > 100
+        before = guest.size_bytes
+        held = [RemotingCommand(0, 77), RemotingCommand(0, 78)]
+        for each in held:
+            connection.usage.opened(each.opaque, (guest,))
+        frames = b"".join(encode_command(success_response(each, body=bytes(50))) for each in held)
+        connection.send_bytes(frames, 2)
+        assert (guest.unanswered, guest.size_bytes) == (0, before + len(frames))
 
 
 async def test_an_address_with_too_many_connections_is_turned_away() -> None:
