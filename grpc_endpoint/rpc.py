@@ -6,7 +6,8 @@ import asyncio
 import heapq
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import IntEnum
@@ -21,6 +22,7 @@ from grpc_endpoint.http2.hpack import Field, encoded
 from grpc_endpoint.metrics import CANCELLED, REFUSED, CallFigures
 from grpc_endpoint.status import StreamRefusedError
 from grpc_endpoint.transport import ServerConnection
+from remoting.slices import SlicedWork, Steps
 
 RECEIVE_S: Final = 60.0
 """A request that names no deadline is complete within this time, and its answer read."""
@@ -34,6 +36,11 @@ _HEAD: Final = encoded(_CONTENT)
 _MESSAGE_CHARS_MAX: Final = 1_000
 MESSAGES_AT_ONCE: Final = 32
 """Of one stream of requests, whose window has room for 200,000 empty ones."""
+ENCODINGS: Final = ("identity", "gzip")
+"""Of requests; answers are not compressed."""
+INFLATE_STEP_BYTES: Final = 64 * 1024
+"""Of a message that gRPC has compressed: 0.1 ms."""
+_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 _GONE: int | str = CANCELLED
 
 logger = logging.getLogger(__name__)
@@ -99,6 +106,30 @@ def timeout_of(metadata: Mapping[str, str]) -> float | None:
     if found is None:
         raise RpcError(GrpcStatus.INTERNAL, f"grpc-timeout {text[:40]!r} cannot be read")
     return int(found[1]) * _UNITS_S[found[2]]
+
+
+def inflated(data: bytes, bytes_max: int) -> Steps[bytes]:
+    """What gzip made `data` from, at most so many bytes. Raises RpcError."""
+    unzip = zlib.decompressobj(_GZIP_WINDOW)
+    parts: list[bytes] = []
+    size_bytes = 0
+    try:
+        for start in range(0, len(data), INFLATE_STEP_BYTES):
+            rest = data[start : start + INFLATE_STEP_BYTES]
+            while rest and not unzip.eof:
+                parts.append(unzip.decompress(rest, INFLATE_STEP_BYTES))
+                rest = unzip.unconsumed_tail
+                size_bytes += len(parts[-1])
+                if size_bytes > bytes_max:
+                    raise RpcError(GrpcStatus.RESOURCE_EXHAUSTED, f"a message of more than {bytes_max} bytes")
+                yield
+            if unzip.unused_data or rest:
+                raise RpcError(GrpcStatus.INTERNAL, "there is more than the compressed message")
+    except zlib.error as error:
+        raise RpcError(GrpcStatus.INTERNAL, "the message cannot be decompressed") from error
+    if not unzip.eof:
+        raise RpcError(GrpcStatus.INTERNAL, "the compressed message has no end")
+    return b"".join(parts)
 
 
 def refuse(stream: Stream, error: RpcError, *extra: Field) -> None:
@@ -168,6 +199,7 @@ class Calls:
         self.request_bytes_max = request_bytes_max
         self.deadlines = Deadlines()
         self.under_way: dict[RpcCall, None] = {}
+        self.inflating = SlicedWork()
         self._served = served
 
     def on_request(
@@ -187,9 +219,10 @@ class Calls:
                 return
             if served is None:
                 raise RpcError(GrpcStatus.UNIMPLEMENTED, f"there is no method {metadata[':path'][:200]}")
-            if metadata.get("grpc-encoding", "identity") != "identity":
-                error = RpcError(GrpcStatus.UNIMPLEMENTED, "compressed messages are not supported")
-                refuse(stream, error, ("grpc-accept-encoding", "identity"))
+            encoding = metadata.get("grpc-encoding", "identity")
+            if encoding not in ENCODINGS:
+                error = RpcError(GrpcStatus.UNIMPLEMENTED, f"messages compressed by {encoding[:40]}")
+                refuse(stream, error, ("grpc-accept-encoding", ",".join(ENCODINGS)))
                 return
             timeout_s = timeout_of(metadata)
         except RpcError as error:
@@ -230,6 +263,8 @@ class RpcCall:
         self._buffer: bytearray | None = None
         self._task: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
+        self._held_bytes = 0
+        """Of a compressed message: a small one may become large."""
         limit_s = RECEIVE_S if timeout_s is None else timeout_s
         self._step = calls.deadlines.add(self, self._begun_s + limit_s)
         calls.under_way[self] = None
@@ -285,26 +320,56 @@ class RpcCall:
                 raise RpcError(GrpcStatus.RESOURCE_EXHAUSTED, self._too_large())
             if len(data) < _PREFIX_BYTES or len(data) - _PREFIX_BYTES != int.from_bytes(data[1:5], "big"):
                 raise RpcError(GrpcStatus.INTERNAL, "the body is not one message")
-            request = self._read(data[:1], data[_PREFIX_BYTES:])
+            if self._is_compressed(data[0]):
+                self._task = self._loop.create_task(self._inflate_and_serve(data[_PREFIX_BYTES:]))
+                return
+            request = self._read(data[_PREFIX_BYTES:])
         except RpcError as error:
             self.fail(error)
             return
-        self._start(request)
+        self._task = self._loop.create_task(self._work(request))
 
-    def _read(self, flag: bytes, data: bytes) -> Any:
+    def _is_compressed(self, flag: int) -> bool:
+        """Raises RpcError."""
+        if flag > 1 or (flag and self._metadata.get("grpc-encoding", "identity") == "identity"):
+            raise RpcError(GrpcStatus.INTERNAL, "a compressed message, and no grpc-encoding")
+        return bool(flag)
+
+    def _read(self, data: bytes) -> Any:
         """The message. Raises RpcError."""
-        if flag != b"\0":
-            raise RpcError(GrpcStatus.UNIMPLEMENTED, "compressed messages are not supported")
         try:
             return self._served.read(data)
         except DecodeError as error:
             raise RpcError(GrpcStatus.INTERNAL, "the message cannot be read") from error
 
+    async def _inflate(self, data: bytes) -> bytes:
+        """Each client's one after the other. Until the call ends, or its next message, the connection holds
+        the larger bytes. Raises RpcError.
+        """
+        self._hold(len(data))
+        steps = inflated(data, self._calls.request_bytes_max)
+        found = await self._calls.inflating.start(steps, self._connection.host.rpartition(":")[0])
+        self._hold(len(found))
+        return found
+
+    def _hold(self, size_bytes: int) -> None:
+        self._connection.request_bytes += size_bytes - self._held_bytes
+        self._held_bytes = size_bytes
+        self._connection.report()
+
+    async def _inflate_and_serve(self, data: bytes) -> None:
+        try:
+            request = self._read(await self._inflate(data))
+        except RpcError as error:
+            self._task = None  # which is this one, and at its end
+            self.fail(error)
+            return
+        await self._work(request)
+
     # -- the answer
 
-    def _start(self, request: Any) -> None:
-        work = self._serve(request) if self._served.unary is not None else self._serve_stream(request)
-        self._task = self._loop.create_task(work)
+    def _work(self, request: Any) -> Coroutine[Any, Any, None]:
+        return self._serve(request) if self._served.unary is not None else self._serve_stream(request)
 
     def _call(self) -> Call:
         """Raises StatusError."""
@@ -410,6 +475,8 @@ class RpcCall:
         self._calls.under_way.pop(self, None)
         self._calls.deadlines.remove(self, self._step)
         self._release()
+        if self._held_bytes:
+            self._hold(0)
 
 
 class StreamCall(RpcCall):
@@ -422,7 +489,7 @@ class StreamCall(RpcCall):
         self._is_complete = False
         self._arrived: asyncio.Future[None] | None = None
         self._buffer = bytearray()
-        self._start(self._requests())
+        self._task = self._loop.create_task(self._work(self._requests()))
 
     def data_received(self, data: bytes, *, is_end: bool) -> None:
         self._is_complete = is_end
@@ -461,7 +528,12 @@ class StreamCall(RpcCall):
                 self._connection.request_bytes -= end
                 if len(buffer) < self._message_end(buffer):
                     self._give_back()
-                yield self._read(data[:1], data[_PREFIX_BYTES:])
+                message = data[_PREFIX_BYTES:]
+                if self._is_compressed(data[0]):
+                    message = await self._inflate(message)
+                yield self._read(message)
+                if self._held_bytes:
+                    self._hold(0)
                 handed += 1
                 if handed % MESSAGES_AT_ONCE == 0:
                     await asyncio.sleep(0)  # who takes them need not wait for anything

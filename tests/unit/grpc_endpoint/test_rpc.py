@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import random
+import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -18,8 +21,19 @@ from grpc_endpoint.http2.frames import PREFACE, frame, settings_frame
 from grpc_endpoint.http2.hpack import Field, encoded
 from grpc_endpoint.messaging_pb2 import QueryRouteRequest, Resource, Status
 from grpc_endpoint.metrics import CANCELLED, CallFigures
-from grpc_endpoint.rpc import MESSAGES_AT_ONCE, Calls, GrpcStatus, RpcError, Served, timeout_of, trailers
+from grpc_endpoint.rpc import (
+    INFLATE_STEP_BYTES,
+    MESSAGES_AT_ONCE,
+    Calls,
+    GrpcStatus,
+    RpcError,
+    Served,
+    inflated,
+    timeout_of,
+    trailers,
+)
 from grpc_endpoint.transport import Listener
+from remoting.slices import finish
 from tests.support.polling import until
 
 REQUEST_MAX = 100_000
@@ -189,15 +203,65 @@ async def test_streams_both_ways_and_their_bounds() -> None:
         assert [each.request_bytes for each in listener.connections] == [0]
 
 
-async def test_compressed_messages_are_not_supported() -> None:
-    async with serving() as (_, _, _, port), aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+async def test_messages_that_grpc_compresses_are_read() -> None:
+    large = QueryRouteRequest(topic=Resource(name="x" * (REQUEST_MAX - 1_000)))
+    async with (
+        serving() as (methods, calls, listener, port),
+        aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        answer = await method(channel, "Echo")(large, compression=grpc.Compression.Gzip)
+        assert answer.message == large.topic.name
+        stream = method(channel, "Each", "stream_stream")(compression=grpc.Compression.Gzip)
+        for request in (ASKED, large, ASKED):
+            await stream.write(request)
+            assert (await stream.read()).message == request.topic.name
+        await stream.done_writing()
+        assert await stream.code() == grpc.StatusCode.OK
+        bomb = QueryRouteRequest(topic=Resource(name="x" * 10_000_000))
+        for call in (
+            method(channel, "Echo")(bomb, compression=grpc.Compression.Gzip),
+            method(channel, "Each", "stream_stream")(iter([bomb]), compression=grpc.Compression.Gzip),
+        ):
+            assert await call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         with pytest.raises(aio.AioRpcError) as refused:
-            await method(channel, "Echo")(
-                QueryRouteRequest(topic=Resource(name="x" * 2_000)), compression=grpc.Compression.Gzip
-            )
+            await method(channel, "Echo")(large, compression=grpc.Compression.Deflate)
         assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
-    got, _ = await exchange(call(b"\1\0\0\0\0", ("grpc-encoding", "gzip")))
-    assert b"grpc-accept-encoding\x08identity" in got
+        (connection,) = listener.connections
+        assert (connection.request_bytes, len(calls.under_way)) == (0, 0)
+        held = asyncio.ensure_future(method(channel, "Hold")(large, compression=grpc.Compression.Gzip))
+        await until(lambda: methods.begun == 1)
+        assert connection.request_bytes == len(large.SerializeToString()), "while it is served"
+        held.cancel()
+        await until(lambda: connection.request_bytes == 0)
+    got, _ = await exchange(call_of(b"\1\0\0\0\0", ("grpc-encoding", "snappy")))
+    assert b"grpc-accept-encoding\x0didentity,gzip" in got
+
+
+def test_gzip_is_undone_in_steps() -> None:
+    data = random.Random(5).randbytes(300_000) + bytes(700_000)
+    packed = gzip.compress(data)
+    steps = list(inflated(packed, len(data)))
+    assert len(steps) >= len(data) // INFLATE_STEP_BYTES
+    assert finish(inflated(packed, len(data))) == data
+    with pytest.raises(RpcError) as large:
+        finish(inflated(packed, len(data) - 1))
+    assert large.value.status is GrpcStatus.RESOURCE_EXHAUSTED
+    assert finish(inflated(gzip.compress(b""), 0)) == b""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"x", gzip.compress(b"abc")[:-1], gzip.compress(b"abc") + b"x", zlib.compress(b"abc")),
+        gzip.compress(b"abc") * 2,
+        gzip.compress(random.Random(5).randbytes(INFLATE_STEP_BYTES - 23)) + bytes(INFLATE_STEP_BYTES),
+        gzip.compress(b"abc")[:-8] + bytes(8),
+    ],
+)
+def test_what_is_no_gzip_is_refused(data: bytes) -> None:
+    with pytest.raises(RpcError) as refused:
+        finish(inflated(data, 10**6))
+    assert refused.value.status is GrpcStatus.INTERNAL
 
 
 async def test_calls_under_way_end_with_the_server() -> None:
@@ -233,21 +297,24 @@ async def exchange(data: bytes) -> tuple[bytes, bool]:
         return got, is_closed
 
 
-def call(body: bytes, *fields: Field, head: list[Field] = FIELDS) -> bytes:
+def call_of(body: bytes, *fields: Field, head: list[Field] = FIELDS) -> bytes:
     return frame(1, 4, 1, encoded([*head, *fields])) + frame(0, 1, 1, body)
 
 
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (call(b""), "INTERNAL"),
-        (call(b"\0\0\0\0\x05abc"), "INTERNAL"),
-        (call(b"\0\0\0\0\x03\xff\xff\xff"), "INTERNAL"),
-        (call(b"\x01\0\0\0\0"), "UNIMPLEMENTED"),
-        (call(b"\0\xff\xff\xff\xff"), "RESOURCE_EXHAUSTED"),
+        (call_of(b""), "INTERNAL"),
+        (call_of(b"\0\0\0\0\x05abc"), "INTERNAL"),
+        (call_of(b"\0\0\0\0\x03\xff\xff\xff"), "INTERNAL"),
+        (call_of(b"\x01\0\0\0\0"), "INTERNAL"),
+        (call_of(b"\x02\0\0\0\0", ("grpc-encoding", "gzip")), "INTERNAL"),
+        (call_of(b"\x01\0\0\0\0", ("grpc-encoding", "gzip")), "INTERNAL"),
+        (call_of(b"\x01\0\0\0\0", ("grpc-encoding", "deflate")), "UNIMPLEMENTED"),
+        (call_of(b"\0\xff\xff\xff\xff"), "RESOURCE_EXHAUSTED"),
         (frame(1, 4, 1, encoded(FIELDS)) + frame(0, 0, 1, b"\0\xff\xff\xff\xff"), "RESOURCE_EXHAUSTED"),
-        (call(b"\0\0\0\0\0", ("grpc-timeout", "1 year")), "INTERNAL"),
-        (call(b"\0\0\0\0\0", *[("x", "")] * 500), "RESOURCE_EXHAUSTED"),
+        (call_of(b"\0\0\0\0\0", ("grpc-timeout", "1 year")), "INTERNAL"),
+        (call_of(b"\0\0\0\0\0", *[("x", "")] * 500), "RESOURCE_EXHAUSTED"),
     ],
 )  # fmt: skip
 async def test_requests_that_cannot_be_served(data: bytes, expected: str) -> None:
@@ -260,9 +327,9 @@ async def test_requests_that_cannot_be_served(data: bytes, expected: str) -> Non
 
 async def test_what_is_no_grpc_gets_a_status_of_http() -> None:
     get = [(":method", "GET"), *FIELDS[1:]]
-    assert encoded([(":status", "405")]) in (await exchange(call(b"", head=get)))[0]
+    assert encoded([(":status", "405")]) in (await exchange(call_of(b"", head=get)))[0]
     plain = [*FIELDS[:4], ("content-type", "text/plain")]
-    assert encoded([(":status", "415")]) in (await exchange(call(b"", head=plain)))[0]
+    assert encoded([(":status", "415")]) in (await exchange(call_of(b"", head=plain)))[0]
 
 
 async def test_a_broken_connection_gets_the_reason_and_ends(caplog: pytest.LogCaptureFixture) -> None:
