@@ -6,7 +6,7 @@ import hmac
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -121,7 +121,8 @@ async def producing(cluster: Cluster) -> AsyncIterator[None]:
         method = channel.stream_stream(f"/{SERVICE}/Telemetry", write, read)
         stream = method(metadata=signed_by_alice(ALICE["secretKey"]))
         await stream.write(TelemetryCommand(settings=settings))
-        assert (await stream.read()).status.code == Code.OK
+        merged = cast("TelemetryCommand", await stream.read())
+        assert merged.status.code == Code.OK
         yield
         stream.cancel()
 

@@ -101,7 +101,7 @@ def test_a_signed_send_keeps_all_its_fields() -> None:
     assert command.ext_fields == signed
     (unsigned,) = check([json_frame(json_send(JAVA | {"AccessKey": ""}))])
     assert "AccessKey" not in unsigned.ext_fields
-    of_endpoint = JAVA | {"LEDGERMQ_GRPC_HOST": "10.0.0.9"}
+    of_endpoint = JAVA | {"LEDGERMQ_GRPC_HOST": "10.0.0.9", "LEDGERMQ_GRPC_PORT": "40000"}
     (command,) = check([json_frame(json_send(of_endpoint))])
     assert isinstance(command, SendRequest)
     assert command.ext_fields == of_endpoint, "quotas ask for it"

@@ -17,6 +17,7 @@ from broker.security.required_access import required_access
 from remoting.acl import Signer
 from remoting.codes import RequestCode as Code
 from remoting.command import RemotingCommand
+from remoting.quotas import Quota, QuotaRules, networks
 from tests.support.secured import ROOT, Secured
 
 ADMIN, USER = Signer("RocketMQ-admin", "12345678"), Signer("RocketMQ", "1234567890")
@@ -267,6 +268,11 @@ async def test_the_quota_is_of_the_account_that_signed(tmp_path: Path) -> None:
         answers = [await broker.ask(signer, Code.GET_TOPIC_CONFIG, topic="TBW102") for _ in codes]
         assert [answer.code for answer in answers] == codes
     assert connection.usage is None, "the other nodes have none"
+    shares.apply(QuotaRules(Quota(requests_per_s=1), endpoints=networks(connection.remote_host)))
+    shares.opened(connection.as_connection)
+    assert (await broker.ask(node, Code.GET_TOPIC_CONFIG, topic="TBW102")).code == 0
+    assert connection.usage is not None, "a gRPC endpoint's clients have quotas, whatever it asks for itself"
+    assert connection.usage.is_endpoint
 
 
 def test_a_white_address_is_no_account() -> None:
