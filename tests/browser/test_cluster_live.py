@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import time
 
 from playwright.sync_api import Page, expect
 
+from remoting.codes import RequestCode
+from remoting.headers.namesrv import GRPC_ENDPOINTS
 from tests.browser.conftest import WAIT_MS, OpenPage
 from tests.browser.stage import Stage
 from tests.integration.conftest import Measured
+from tests.integration.wire import call
+from tests.unit.admin_api.test_grpc_clients import client
 
 
 def card(page: Page, node_id: str) -> str:
@@ -65,3 +70,26 @@ def test_a_silent_admin_process_is_not_shown_as_live(open_page: OpenPage, stage:
     finally:
         admin.resume()
     expect(live).to_have_attribute("data-state", "live")
+
+
+def test_the_clients_of_an_endpoint_are_listed(open_page: OpenPage, stage: Stage) -> None:
+    namesrv = stage.cluster.namesrv
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        place = {"namespace": GRPC_ENDPOINTS, "key": address}
+        call(namesrv, RequestCode.PUT_KV_CONFIG, place | {"value": str(time.time_ns() // 1_000_000)})
+        try:
+            page = open_page("#/cluster")
+            button = page.locator(".namesrv", has_text=f"gRPC endpoint {address}").get_by_role("button")
+            dialog = page.get_by_role("dialog", name=f"Clients of the gRPC endpoint {address}")
+            button.click()
+            expect(dialog).to_contain_text("is not connected to this node")
+            page.keyboard.press("Escape")
+            found = {"items": [client(1, clientId="<b>one</b>", namespace="")], "total": 2}
+            page.route("**/grpc-endpoints/**", lambda route: route.fulfill(json=found))
+            button.click()
+            expect(dialog).to_contain_text("2 clients, of which these 1 came first")
+            expect(dialog.locator("tbody tr")).to_contain_text("<b>one</b>")
+            expect(dialog.locator("tbody tr")).to_contain_text("JAVA 5.2.0")
+        finally:
+            call(namesrv, RequestCode.DELETE_KV_CONFIG, place)

@@ -64,7 +64,7 @@ function sayEndpoint({ state, address, problem }) {
 async function showClients(address) {
   const title = `Clients of the gRPC endpoint ${address}`;
   try {
-    const { items, total } = await ask(`/grpc-endpoints/${encodeURIComponent(address)}/clients?pageSize=${CLIENTS_SHOWN}`);
+    const { items, total } = await ask(`/api/v1/grpc-endpoints/${encodeURIComponent(address)}/clients?pageSize=${CLIENTS_SHOWN}`);
     await showDialog(title, html`
       ${total > items.length && html`<p>${count(total)} clients, of which these ${count(items.length)} came first.</p>`}
       <${Table} label="Its clients" columns=${CLIENTS} keyOf=${(row) => row.clientId} rows=${items} />`);
