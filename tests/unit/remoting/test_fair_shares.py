@@ -336,9 +336,13 @@ def test_connections_to_an_endpoint_count_with_the_others() -> None:
     assert ports("1") == [True]
     server.clock.now_s += GUEST_S / 2 + 1
     assert ports("4", "5", "6") == [True, True, False], "those that sent nothing for a while are closed"
+    server.clock.now_s += GUEST_S + 1
+    assert ports("7") == [True]
+    server.connect("10.0.0.9")
     server.shares.leave(endpoint.as_connection)
-    for _ in range(3):
+    for _ in range(2):
         server.connect("10.0.0.9")
+    assert not server.shares.opened(FakeConnection(host="10.0.0.9").as_connection)
     server.shares.apply(QuotaRules(Quota(connections_max=3)))
     assert not server.shares.opened(FakeConnection(host="10.0.0.9").as_connection)
 
@@ -421,6 +425,8 @@ def test_a_grpc_clients_user_has_a_quota_too() -> None:
         f"{fair_shares.BUSY}: user alice is over its quota of 1 requests a second, wait 1000 ms"
     )
     assert remark("10.0.0.9", "bob") is None
+    server.shares.apply(QuotaRules(Quota(requests_per_s=4)))
+    assert [remark("10.0.0.9", "alice") for _ in range(4)] == [None] * 4, "each counts once"
     server.shares.apply(QuotaRules(user=Quota(connections_max=2, in_flight_max=4)))
     places = [("10.0.0.9", "1"), ("10.0.0.9", "2"), ("10.0.0.8", "1"), ("10.0.0.9", "1")]
     refusals = [remark(host, "alice", port) for host, port in places]
