@@ -7,6 +7,7 @@ A client that does not answer within the limit is reported as such; it does not 
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -39,6 +40,11 @@ CALL_LIMIT_S: Final = 10.0
 ENDPOINT_LIMIT_S: Final = 2.0
 """An endpoint answers from memory; who asks the broker waits for 3 s."""
 ENDPOINTS_MAX: Final = 1_000
+WORKERS_MAX: Final = 64
+"""Of one endpoint."""
+CLIENTS_MAX: Final = 100
+"""Of one answer."""
+CLIENTS_BYTES_MAX: Final = 2 * 1024 * 1024
 ENDPOINT_CHARS_MAX: Final = 300
 ASKED_AT_ONCE_MAX: Final = 64
 MESSAGE_ID_CHARS: Final = 32
@@ -49,8 +55,8 @@ class GrpcEndpoints:
     """The gRPC endpoints that are connected, and what they answer about their clients."""
 
     def __init__(self) -> None:
-        self._connections: dict[str, Connection] = {}
-        """By the address to which their clients connect."""
+        self._connections: dict[str, dict[Connection, None]] = {}
+        """By the address to which their clients connect, which several workers may share."""
 
     def handlers(self) -> Handlers:
         return {
@@ -59,34 +65,57 @@ class GrpcEndpoints:
         }
 
     def announced(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """65006: of two with the same address, as of one that was started again, the later one counts."""
+        """65006: the endpoint, or one of its workers, can be asked over this connection."""
         address = GrpcEndpointRequestHeader.parse(request.ext_fields).address
         if not address or len(address) > ENDPOINT_CHARS_MAX:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"no address: {address[:80]!r}")
         if address not in self._connections and len(self._connections) >= ENDPOINTS_MAX:
             raise RequestError(ResponseCode.SYSTEM_BUSY, f"{ENDPOINTS_MAX} gRPC endpoints are connected")
-        self._connections[address] = connection
+        workers = self._connections.setdefault(address, {})
+        if connection not in workers and len(workers) >= WORKERS_MAX:
+            raise RequestError(ResponseCode.SYSTEM_BUSY, f"{WORKERS_MAX} workers of {address} are connected")
+        workers[connection] = None
         return success_response(request)
 
     def connection_closed(self, connection: Connection) -> None:
-        for address in [each for each, its in self._connections.items() if its is connection]:
-            del self._connections[address]
+        for address in [each for each, workers in self._connections.items() if connection in workers]:
+            del self._connections[address][connection]
+            if not self._connections[address]:
+                del self._connections[address]
 
     async def clients(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """65007: the endpoint's own answer."""
+        """65007: what the endpoint's workers answer, one after the other."""
         header = GrpcClientsRequestHeader.parse(request.ext_fields)
-        address = header.address
-        endpoint = self._connections.get(address)
-        if endpoint is None:
-            remark = f"the gRPC endpoint {address[:80]} is not connected to this node"
+        workers = tuple(self._connections.get(header.address, ()))
+        if not workers:
+            remark = f"the gRPC endpoint {header.address[:80]} is not connected to this node"
             raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
-        asked = RemotingCommand(request.code, ext_fields=header.ext_fields())
+        wanted = min(max(0, header.count), CLIENTS_MAX)
+        total, rows = 0, list[object]()
         try:
-            answer = await endpoint.request(asked, ENDPOINT_LIMIT_S)
-        except (RemotingError, CommandError) as error:
-            remark = f"the gRPC endpoint {address[:80]} gives no answer: {error}"
+            async with asyncio.timeout(ENDPOINT_LIMIT_S):
+                for worker in workers:
+                    rest = replace(header, skipped=max(0, header.skipped - total), count=wanted - len(rows))
+                    its_total, its_rows = await _clients_of(worker, rest)
+                    total, rows = total + its_total, rows + its_rows
+        except (RemotingError, CommandError, TimeoutError, ValueError, KeyError, TypeError) as error:
+            remark = f"the gRPC endpoint {header.address[:80]} gives no answer: {error or 'not in time'}"
             raise RequestError(ResponseCode.SYSTEM_ERROR, remark) from error
-        return success_response(request, None, answer.body, answer.remark, answer.code)
+        return success_response(request, body=orjson.dumps({"total": total, "clients": rows}))
+
+
+async def _clients_of(worker: Connection, header: GrpcClientsRequestHeader) -> tuple[int, list[object]]:
+    """How many clients it has, and the wanted rows. Raises RemotingError, CommandError; ValueError, KeyError
+    and TypeError where the answer cannot be read.
+    """
+    command = RemotingCommand(RequestCode.LEDGERMQ_GRPC_CLIENTS, ext_fields=header.ext_fields())
+    answer = await worker.request(command, ENDPOINT_LIMIT_S)
+    if answer.code != ResponseCode.SUCCESS:
+        raise ValueError(f"code {answer.code}, {answer.remark or 'no remark'}")
+    if len(answer.body) > CLIENTS_BYTES_MAX:
+        raise ValueError(f"a list of {len(answer.body)} bytes")
+    found = orjson.loads(answer.body)
+    return int(found["total"]), list(found["clients"])[: header.count]
 
 
 class ConsumerAdmin:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import orjson
 import pytest
 
 from broker.admin import consumers
@@ -129,11 +130,11 @@ def endpoint_at(operator: Operator, address: str) -> FakeConnection:
 async def test_a_grpc_endpoint_is_asked_for_its_clients(operator: Operator) -> None:
     one, other = endpoint_at(operator, "10.0.0.5:8081"), endpoint_at(operator, "10.0.0.6:8081")
     assert [each.code for each in one.take_answers()] == [0]
-    one.replies.append(RemotingCommand(0, body=b'{"total":0}'))
+    one.replies.append(RemotingCommand(0, body=b'{"total":21,"clients":[{}]}'))
     asked = {"address": "10.0.0.5:8081", "skipped": "20", "count": "10"}
     signed = asked | {"AccessKey": "root", "Signature": "x"}
     answer = await operator.ask(CLIENTS, **signed)
-    assert (answer.code, answer.body) == (0, b'{"total":0}')
+    assert (answer.code, answer.body) == (0, b'{"total":21,"clients":[{}]}')
     (request,) = one.requests
     assert (request.code, request.ext_fields) == (CLIENTS, asked), "without the operator's signature"
     assert other.requests == []
@@ -148,11 +149,28 @@ async def test_a_grpc_endpoint_that_is_silent_or_gone_is_said_so(operator: Opera
     )
     again = endpoint_at(operator, "10.0.0.5:8081")
     operator.parts.close_connection(one.as_connection)
-    again.replies.append(RemotingCommand(0, body=b"{}"))
+    again.replies.append(RemotingCommand(0, body=b'{"total":0,"clients":[]}'))
     assert (await operator.ask(CLIENTS, address="10.0.0.5:8081")).code == 0, "started again"
+    for body in (b"", b"[]", b'{"total":0}', b'{"total":null,"clients":[]}'):
+        again.replies.append(RemotingCommand(0, body=body))
+        unreadable = await operator.ask(CLIENTS, address="10.0.0.5:8081")
+        assert unreadable.code == 1
+    again.replies.append(RemotingCommand(2, remark="not now"))
+    refused = await operator.ask(CLIENTS, address="10.0.0.5:8081")
+    assert refused.remark == "the gRPC endpoint 10.0.0.5:8081 gives no answer: code 2, not now"
     operator.parts.close_connection(again.as_connection)
     gone = await operator.ask(CLIENTS, address="10.0.0.5:8081")
     assert (gone.code, gone.remark) == (1, "the gRPC endpoint 10.0.0.5:8081 is not connected to this node")
+
+
+async def test_the_workers_of_a_grpc_endpoint_are_asked_one_after_the_other(operator: Operator) -> None:
+    one, other = endpoint_at(operator, "10.0.0.5:8081"), endpoint_at(operator, "10.0.0.5:8081")
+    one.replies.append(RemotingCommand(0, body=b'{"total":3,"clients":["b","c"]}'))
+    other.replies.append(RemotingCommand(0, body=b'{"total":4,"clients":["d"]}'))
+    answer = await operator.ask(CLIENTS, address="10.0.0.5:8081", skipped="1", count="3")
+    assert orjson.loads(answer.body) == {"total": 7, "clients": ["b", "c", "d"]}
+    assert [each.requests[0].ext_fields["skipped"] for each in (one, other)] == ["1", "0"]
+    assert [each.requests[0].ext_fields["count"] for each in (one, other)] == ["3", "1"]
 
 
 async def test_grpc_endpoints_are_bounded(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
