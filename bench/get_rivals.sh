@@ -3,6 +3,8 @@
 # the checkout unless set), and builds the load programs of bench/java and bench/nats there. What is there stays.
 #
 #   lib/           RocketMQ broker, name server and client (Maven)
+#   lib-proxy/     RocketMQ proxy (Maven)
+#   lib-grpc/      RocketMQ's Java client for gRPC (Maven)
 #   nats-server    NATS with JetStream (go install)
 #   classes/       bench/java, compiled
 #   nats-load      bench/nats, built
@@ -10,6 +12,7 @@
 # usage: bench/get_rivals.sh [java|nats]...   both unless named
 set -euo pipefail
 ROCKETMQ_VERSION=5.5.0
+GRPC_CLIENT_VERSION=5.2.0
 NATS_VERSION=v2.15.2
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -22,16 +25,24 @@ need() {
   command -v "$1" >/dev/null || { say "error: $1 is not on the PATH; it is needed for $2."; exit 1; }
 }
 
+# fetch WHAT VERSION POM FOLDER JAR: into the folder, unless that jar is there
+fetch() {
+  local what=$1 version=$2 pom=$3 folder=$RIVALS/$4 jar=$5
+  [ ! -e "$folder/$jar-$version.jar" ] || return 0
+  need mvn "fetching RocketMQ"
+  say "Fetching $what $version with Maven ..."
+  mvn -q -B -Dstyle.color=never -f "$pom" "-Drocketmq.version=$version" \
+    dependency:copy-dependencies "-DoutputDirectory=$folder"
+}
+
 get_java() {
   need javac "the Java broker and client (a JDK of 17 or newer)"
-  if [ ! -e "$RIVALS/lib/rocketmq-broker-$ROCKETMQ_VERSION.jar" ]; then
-    need mvn "fetching RocketMQ"
-    say "Fetching RocketMQ $ROCKETMQ_VERSION with Maven ..."
-    mvn -q -B -Dstyle.color=never -f "$HERE/java/pom.xml" "-Drocketmq.version=$ROCKETMQ_VERSION" \
-      dependency:copy-dependencies "-DoutputDirectory=$RIVALS/lib"
-  fi
+  fetch RocketMQ "$ROCKETMQ_VERSION" "$HERE/java/pom.xml" lib rocketmq-broker
+  fetch "RocketMQ's proxy" "$ROCKETMQ_VERSION" "$HERE/java/proxy/pom.xml" lib-proxy rocketmq-proxy
+  fetch "RocketMQ's Java client for gRPC" "$GRPC_CLIENT_VERSION" \
+    "$HERE/../tests/integration/java/grpc/pom.xml" lib-grpc rocketmq-client-java
   mkdir -p "$RIVALS/classes"
-  javac -encoding UTF-8 -Xlint:all -Werror -d "$RIVALS/classes" -cp "$RIVALS/lib/rocketmq-client-$ROCKETMQ_VERSION.jar:$RIVALS/lib/rocketmq-common-$ROCKETMQ_VERSION.jar:$RIVALS/lib/rocketmq-remoting-$ROCKETMQ_VERSION.jar" "$HERE"/java/*.java
+  javac -encoding UTF-8 -Xlint:all -Werror -d "$RIVALS/classes" -cp "$RIVALS/lib/rocketmq-client-$ROCKETMQ_VERSION.jar:$RIVALS/lib/rocketmq-common-$ROCKETMQ_VERSION.jar:$RIVALS/lib/rocketmq-remoting-$ROCKETMQ_VERSION.jar:$RIVALS/lib-grpc/rocketmq-client-java-$GRPC_CLIENT_VERSION.jar" "$HERE"/java/*.java
 }
 
 get_nats() {

@@ -23,7 +23,7 @@ import psutil
 
 from bench.processes import end_on_signals, figures_of, free_base
 from bench.results_file import ROOT, machine, save
-from bench.sides import LedgerMQ
+from bench.sides import LedgerMQ, RemotingSide
 from ledgermq.load.cluster import LoadCluster, ask
 
 CLIENT = ROOT / ".cache/go-grpc-client"
@@ -63,7 +63,7 @@ def listens(port: int) -> bool:
     return True
 
 
-def start_endpoint(side: LedgerMQ, tree: Path, name: str, port: int) -> psutil.Process:
+def start_endpoint(side: RemotingSide, tree: Path, name: str, port: int) -> psutil.Process:
     command = [sys.executable, "-P", "-m", "grpc_endpoint", "--namesrv", side.namesrv, "--port", str(port)]
     process = psutil.Process(side.processes.spawn(f"grpc-{name}", command, {"PYTHONPATH": str(tree)}).pid)
     end_s = time.monotonic() + START_LIMIT_S

@@ -1,7 +1,8 @@
-"""The rivals, as bench/get_rivals.sh fetches them: RocketMQ in Java, and NATS JetStream."""
+"""The rivals, as bench/get_rivals.sh fetches them: RocketMQ in Java with its proxy, and NATS JetStream."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
@@ -16,6 +17,8 @@ from sockets.dialled import dial
 
 ROCKETMQ_VERSION = "5.5.0"
 HEAP = ("-Xms1g", "-Xmx1g", "-XX:MaxDirectMemorySize=1g", "-XX:+UseG1GC")
+PROXY_HEAP = HEAP[1:]
+"""The heap may grow as large, but is not made so at the start: the proxy's memory is a figure of its own."""
 NODE_PORT_STEP = 10
 _FAST_PORT, _HA_PORT = -2, 1
 """Where a broker listens besides its port."""
@@ -30,9 +33,12 @@ def rivals_folder() -> Path:
     return folder
 
 
-def class_path() -> str:
+def class_path(libraries: str = "lib") -> str:
+    """The programs of bench/java, and the jars of one folder of bench/get_rivals.sh."""
     folder = rivals_folder()
-    return f"{folder}/classes:{folder}/lib/*"
+    if not (folder / libraries).is_dir():
+        raise SystemExit(f"There is no {folder / libraries}: run bench/get_rivals.sh again.")
+    return f"{folder}/classes:{folder}/{libraries}/*"
 
 
 def wait_listening(port: int) -> None:
@@ -157,6 +163,25 @@ class JavaSingle(JavaSide):
 
     def _config(self, node: str) -> dict[str, object]:
         return {**super()._config(node), "brokerId": 0}
+
+
+def start_proxy(side: RemotingSide, port: int, remoting_port: int) -> psutil.Process:
+    """RocketMQ's proxy in cluster mode before the side's nodes, once it listens for gRPC clients on `port`.
+
+    `side.stop()` ends it. It listens on all addresses: it has no setting for that.
+    """
+    config = side.folder / "proxy.json"
+    values = {"rocketMQClusterName": "DefaultCluster", "proxyMode": "CLUSTER", "namesrvAddr": side.namesrv}
+    values |= {"localServeAddr": "127.0.0.1", "grpcServerPort": port, "remotingListenPort": remoting_port}
+    config.write_text(json.dumps(values), encoding="utf-8")
+    command = ["java", "-server", *PROXY_HEAP, f"-Duser.home={side.folder}", "-cp", class_path("lib-proxy")]
+    command += ["org.apache.rocketmq.proxy.ProxyStartup", "-pc", str(config), "-n", side.namesrv]
+    home = str(side.folder / "home")
+    process = side.processes.spawn(
+        "proxy", [*command, "-pm", "CLUSTER"], {"ROCKETMQ_HOME": home, "RMQ_PROXY_HOME": home}
+    )
+    wait_listening(port)
+    return psutil.Process(process.pid)
 
 
 class Nats(Side):

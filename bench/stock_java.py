@@ -22,13 +22,15 @@ CLIENT = f"rocketmq-client {ROCKETMQ_VERSION} (Java)"
 Options = Mapping[str, object]
 
 
-def run(program: str, options: Options, limit_s: float, marks: Marks | None = None) -> dict[str, Any]:
-    """Run one of the programs; `marks` as in `figures_of`.
+def run(
+    program: str, options: Options, limit_s: float, marks: Marks | None = None, libraries: str = "lib"
+) -> dict[str, Any]:
+    """Run one of the programs; `marks` as in `figures_of`, `libraries` as in `class_path`.
 
     Raises: SystemExit when it printed no figures within the limit.
     """
     with tempfile.TemporaryDirectory() as home:
-        command = ["java", "-Xmx768m", f"-Duser.home={home}", "-cp", class_path(), program]
+        command = ["java", "-Xmx768m", f"-Duser.home={home}", "-cp", class_path(libraries), program]
         command += [f"{name}={value}" for name, value in options.items()]
         return figures_of(command, limit_s + START_LIMIT_S, marks)
 
