@@ -1,6 +1,7 @@
-"""The gRPC endpoint beside RocketMQ's proxy, before our nodes and before Java's, under the stock Java client.
+"""The gRPC endpoint beside RocketMQ's proxy, before our nodes and Java's, under the stock Java client.
 
-usage: python -m bench.grpc_proxy [--seconds 8] [--warmup 60] [--sides own proxy java] [--rounds 1] [--save NAME]
+usage: python -m bench.grpc_proxy [--seconds 8] [--warmup 60] [--sides own proxy java] [--rounds 1]
+                                  [--drain 10000] [--save NAME]
 
 The sides run one after the other, in every other round in reverse. Each load is warmed up by 64 threads for
 `--warmup` seconds, which warms client, endpoint and nodes alike. Only the ratios of one run count.
@@ -11,9 +12,11 @@ Needs what `bench/get_rivals.sh java` fetches.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import statistics
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,10 +31,13 @@ from bench.processes import END, WARM, Usage, UsageMeter, end_on_signals, free_b
 from bench.results_file import ROOT, machine, save
 from bench.rivals import ROCKETMQ_VERSION, JavaDLedger, class_path, start_proxy
 from bench.sides import LedgerMQ, RemotingSide
-from bench.summary import Measured, values
+from bench.summary import Measured, failed, values
 from bench.text_table import number, text_table
+from ledgermq.client import messaging_client
 from ledgermq.errors import UserError
 from ledgermq.load.cluster import ask
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 
 CLIENT = "rocketmq-client-java 5.2.0"
@@ -39,6 +45,7 @@ LIBRARIES = "lib-grpc"
 FRONT = "front"
 """The process that gRPC clients connect to: the endpoint or the proxy."""
 QUEUES = 8
+GROUP = "bench_drain"
 SLOWEST_PER_S = 50
 """A side that sends or drains fewer messages a second fails."""
 DRAIN = "drain"
@@ -49,8 +56,8 @@ LOADS: Mapping[str, Mapping[str, int]] = {
 }
 FIGURES = ("per_second", "p50_ms", "p99_ms", "front_us", "nodes_us", "front_mb", "node_mb")
 """Messages a second (of the drain: received and acknowledged), latency (of the drain: of an acknowledgement),
-CPU time of a message in the front and in all nodes together (µs), the most resident memory of the front and of
-any node (MB).
+CPU time of a message in the front and in all nodes together (µs), the most resident memory of the front and
+of any node (MB).
 """
 AIMS = {
     ("1 thread", "per_second"): "≥ 400",
@@ -131,7 +138,8 @@ class Comparison:
         common = {"endpoint": f"127.0.0.1:{port}", "topic": topic, "size": self._arguments.size}
         common |= {"warmup_s": self._arguments.warmup, "tls": str(self._arguments.tls).lower()}
         try:
-            ask(side.namesrv, lambda cluster: cluster.make_topic(topic, QUEUES))
+            leader = ask(side.namesrv, lambda cluster: cluster.make_topic(topic, QUEUES))
+            asyncio.run(make_group(leader))
             with UsageMeter(side.nodes() | {FRONT: front}) as meter:
                 figures = self._load(load, common, meter)
         except FAILURES as error:
@@ -145,7 +153,9 @@ class Comparison:
             count = self._arguments.drain
             # Sends and drains while it warms up; the last round may begin just before that ends.
             limit_s = common["warmup_s"] + 4 * count / SLOWEST_PER_S
-            return stock_java.run("GrpcDrain", common | {"count": count}, limit_s, marks, LIBRARIES)
+            return stock_java.run(
+                "GrpcDrain", common | {"count": count, "group": GROUP}, limit_s, marks, LIBRARIES
+            )
         seconds = self._arguments.seconds
         options = common | LOADS[load] | {"seconds": seconds}
         return stock_java.run("GrpcLoad", options, common["warmup_s"] + seconds, marks, LIBRARIES)
@@ -160,6 +170,19 @@ class Comparison:
         load = vars(self._arguments) | {"client": CLIENT}
         result = {"sides": self._about, "measured": self.measured, "ratios": ratios(self.measured)}
         save(self._arguments.save, load, result, self._machine)
+
+
+async def make_group(leader: str) -> None:
+    """RocketMQ's proxy refuses consumers of a group that the broker does not know. Raises: UserError."""
+    client = messaging_client()
+    body = json.dumps({"groupName": GROUP}).encode()
+    request = RemotingCommand(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+    try:
+        answer = await client.invoke(leader, request)
+    finally:
+        await client.close()
+    if answer.code != ResponseCode.SUCCESS:
+        raise UserError(f"the group {GROUP} cannot be made: code {answer.code}: {answer.remark}.")
 
 
 def used(usage: Mapping[str, Usage], messages: int) -> dict[str, float]:
@@ -227,6 +250,7 @@ def main() -> None:
     comparison = Comparison(arguments)
     comparison.run()
     print(table(comparison.measured))
+    sys.exit(1 if failed(comparison.measured) else 0)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ import org.apache.rocketmq.client.apis.producer.Producer;
  * them, one after the other. Prints WARM and END around what counts, and one JSON line; its latencies are those of the
  * acknowledgements.
  *
- * <p>Options NAME=VALUE: endpoint, tls, topic (empty), count (messages that are sent before), threads, size, warmup_s (so
- * long it sends and drains before), idle_s (ends when nothing was acknowledged for so long).
+ * <p>Options NAME=VALUE: endpoint, tls, topic and group (both new), count (messages that are sent before), threads, size,
+ * warmup_s (so long it sends and drains before), idle_s (ends when nothing was acknowledged for so long).
  */
 public final class GrpcDrain {
     private static final int BATCH = 32;

@@ -8,21 +8,20 @@ import org.apache.rocketmq.client.apis.producer.Producer;
  * The stock Java producer for gRPC under load; prints WARM and END around what counts, and one JSON line.
  *
  * <p>Options NAME=VALUE: endpoint, tls, topic, threads (sync, one send in flight each) or in_flight (async), size,
- * seconds, warmup_s. The warm-up is sent by 64 threads whatever is measured: one thread alone would take an hour to
- * get the servers as warm.
+ * seconds, warmup_s. The warm-up is sent by 64 threads whatever is measured, since one thread alone would hardly warm
+ * the servers; 3 s of the load itself come between.
  */
 public final class GrpcLoad {
     private static final int WARMUP_THREADS = 64;
-    private static final long SETTLE_NANOS = Arguments.NANOS;
+    private static final long SETTLE_NANOS = 3 * Arguments.NANOS;
 
     private final GrpcOptions options;
     private final Figures figures = new Figures();
     private final LongAdder acknowledged = new LongAdder();
     private final Producer producer;
     private final byte[] body;
-    private final long switched;
-    private final long warm;
-    private final long end;
+    private volatile long warm = Long.MAX_VALUE;
+    private volatile long end;
 
     private GrpcLoad(GrpcOptions options) throws Exception {
         this.options = options;
@@ -30,16 +29,13 @@ public final class GrpcLoad {
         producer = options.producer();
         options.sendFirst(producer, body);
         acknowledged.increment();
-        switched = System.nanoTime() + options.nanos("warmup_s", 3);
-        warm = switched + SETTLE_NANOS;
-        end = warm + options.nanos("seconds", 8);
-        Arguments.markWindow(warm, end);
     }
 
     public static void main(String[] arguments) throws Exception {
         GrpcOptions options = new GrpcOptions(arguments);
         GrpcLoad load = new GrpcLoad(options);
-        load.sync(WARMUP_THREADS, load.switched);
+        load.sync(WARMUP_THREADS, System.nanoTime() + options.nanos("warmup_s", 3));
+        load.begin();
         if (options.has("threads")) {
             load.sync(options.number("threads", 64), load.end);
         } else {
@@ -48,6 +44,13 @@ public final class GrpcLoad {
         double seconds = options.nanos("seconds", 8) / (double) Arguments.NANOS;
         System.out.printf("{%s,\"acknowledged\":%d}%n", load.figures.json(seconds), load.acknowledged.sum());
         System.exit(0); // the client leaves threads behind
+    }
+
+    private void begin() {
+        long settled = System.nanoTime() + SETTLE_NANOS;
+        end = settled + options.nanos("seconds", 8);
+        warm = settled;
+        Arguments.markWindow(settled, end);
     }
 
     private void sync(int threads, long until) throws InterruptedException {
@@ -68,7 +71,7 @@ public final class GrpcLoad {
                 producer.send(options.message(body));
                 took(started);
             } catch (Exception error) {
-                failed(started, error);
+                failed(error);
             }
         }
     }
@@ -82,7 +85,7 @@ public final class GrpcLoad {
                 if (error == null) {
                     took(started);
                 } else {
-                    failed(started, error);
+                    failed(error);
                 }
                 window.release();
             });
@@ -90,16 +93,17 @@ public final class GrpcLoad {
         window.acquire(inFlight);
     }
 
+    /** What was in flight when the window began counts too: else a slow side would be slower by all of it. */
     private void took(long started) {
         long now = System.nanoTime();
         acknowledged.increment();
-        if (started >= warm && now <= end) {
+        if (now >= warm && now <= end) {
             figures.took(now - started);
         }
     }
 
-    private void failed(long started, Throwable error) {
-        if (started >= warm) {
+    private void failed(Throwable error) {
+        if (System.nanoTime() >= warm) {
             figures.failed(error);
         }
     }

@@ -14,8 +14,13 @@ final class GrpcOptions extends Arguments {
 
     private final ClientServiceProvider provider = ClientServiceProvider.loadService();
 
+    /** An error that ends the calling thread then ends the program: the client's threads would keep it alive. */
     GrpcOptions(String[] arguments) {
         super(arguments);
+        Thread.currentThread().setUncaughtExceptionHandler((thread, error) -> {
+            error.printStackTrace();
+            System.exit(1);
+        });
     }
 
     private ClientConfiguration configuration() {
@@ -35,7 +40,7 @@ final class GrpcOptions extends Arguments {
 
     SimpleConsumer consumer() throws ClientException {
         return provider.newSimpleConsumerBuilder().setClientConfiguration(configuration())
-                .setConsumerGroup("bench_g" + System.nanoTime()).setAwaitDuration(Duration.ofSeconds(1))
+                .setConsumerGroup(text("group")).setAwaitDuration(Duration.ofSeconds(1))
                 .setSubscriptionExpressions(Map.of(text("topic"), FilterExpression.SUB_ALL)).build();
     }
 
