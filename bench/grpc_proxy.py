@@ -49,7 +49,7 @@ GROUP = "bench_drain"
 SLOWEST_PER_S = 50
 """A side that sends or drains fewer messages a second fails."""
 DRAIN = "drain"
-LOADS: Mapping[str, Mapping[str, int]] = {
+LOADS: dict[str, dict[str, int]] = {
     "1 thread": {"threads": 1},
     "64 threads": {"threads": 64},
     "1,000 in flight": {"in_flight": 1_000},

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from bench.processes import free_base
+from bench.processes import Processes, free_base
 from bench.results_file import ROOT
 from bench.sides import NODE_IDS, START_LIMIT_S, RemotingSide, Side
 from sockets.dialled import dial
@@ -22,7 +22,6 @@ PROXY_HEAP = HEAP[1:]
 NODE_PORT_STEP = 10
 _FAST_PORT, _HA_PORT = -2, 1
 """Where a broker listens besides its port."""
-_LISTEN_LIMIT_S = 60.0
 
 
 def rivals_folder() -> Path:
@@ -41,12 +40,14 @@ def class_path(libraries: str = "lib") -> str:
     return f"{folder}/classes:{folder}/{libraries}/*"
 
 
-def wait_listening(port: int) -> None:
-    end_s = time.monotonic() + _LISTEN_LIMIT_S
+def wait_listening(port: int, processes: Processes) -> None:
+    """Raises: SystemExit when one of them ended, or nothing listens within `START_LIMIT_S`."""
+    end_s = time.monotonic() + START_LIMIT_S
     while True:
         try:
             dial(("127.0.0.1", port), 1).close()
         except OSError:
+            processes.require_alive()
             if time.monotonic() > end_s:
                 raise SystemExit(f"Nothing listens on port {port}.") from None
             time.sleep(0.05)
@@ -87,7 +88,7 @@ class JavaSide(RemotingSide):
     def launch(self) -> float:
         config = _properties(self.folder / "namesrv.conf", {"listenPort": self._namesrv_port})
         self._java("namesrv", ("-Xmx256m",), "org.apache.rocketmq.namesrv.NamesrvStartup", config)
-        wait_listening(self._namesrv_port)
+        wait_listening(self._namesrv_port, self.processes)
         began_s = time.monotonic()
         for node in self.ports:
             config = _properties(self.folder / f"{node}.conf", self._config(node))
@@ -171,7 +172,11 @@ def start_proxy(side: RemotingSide, port: int, remoting_port: int) -> psutil.Pro
     `side.stop()` ends it. It listens on all addresses: it has no setting for that.
     """
     config = side.folder / "proxy.json"
-    values = {"rocketMQClusterName": "DefaultCluster", "proxyMode": "CLUSTER", "namesrvAddr": side.namesrv}
+    values: dict[str, object] = {
+        "rocketMQClusterName": "DefaultCluster",
+        "proxyMode": "CLUSTER",
+        "namesrvAddr": side.namesrv,
+    }
     values |= {"localServeAddr": "127.0.0.1", "grpcServerPort": port, "remotingListenPort": remoting_port}
     config.write_text(json.dumps(values), encoding="utf-8")
     command = ["java", "-server", *PROXY_HEAP, f"-Duser.home={side.folder}", "-cp", class_path("lib-proxy")]
@@ -180,7 +185,7 @@ def start_proxy(side: RemotingSide, port: int, remoting_port: int) -> psutil.Pro
     process = side.processes.spawn(
         "proxy", [*command, "-pm", "CLUSTER"], {"ROCKETMQ_HOME": home, "RMQ_PROXY_HOME": home}
     )
-    wait_listening(port)
+    wait_listening(port, side.processes)
     return psutil.Process(process.pid)
 
 
@@ -229,7 +234,7 @@ class Nats(Side):
     def wait_writable(self) -> None:
         """Wait until a short load was successful: the program retries until there is a stream."""
         for port in self._ports.values():
-            wait_listening(port)
+            wait_listening(port, self.processes)
         command = [str(rivals_folder() / "nats-load"), "-servers", self.namesrv, "-stream", "FIRST"]
         command += ["-threads", "1", "-seconds", "0.1", "-warmup", "0"]
         result = subprocess.run(command, capture_output=True, text=True, timeout=START_LIMIT_S, check=False)
