@@ -102,6 +102,7 @@ public final class Load {
         };
     }
 
+    /** What was in flight when the window began counts too: else a slow side would be slower by all of it. */
     private void took(long started, SendResult result) {
         long now = System.nanoTime();
         if (result.getSendStatus() != SendStatus.SEND_OK) {
@@ -109,7 +110,7 @@ public final class Load {
             return;
         }
         acknowledged.increment();
-        if (started >= warm && now <= end) {
+        if (now >= warm && now <= end) {
             figures.took(now - started);
         }
     }
