@@ -10,6 +10,19 @@ def take_units(
 ) -> tuple[bytes, int, int, int, bool] | None: ...
 def spans_of(units: bytes, gap: int, /) -> tuple[int, int, list[tuple[int, int]] | None] | None: ...
 def gather_records(units: bytes, parts: Sequence[tuple[int, Buffer]], is_cold: bool, /) -> bytes | None: ...
+def is_plain_request(fields: list[tuple[str, str]], /) -> bool: ...
+
+class FieldReader:
+    def __new__(cls, code_lengths: bytes, fixed: tuple[tuple[str, str], ...], /) -> Self: ...
+    def read(
+        self,
+        block: bytes,
+        entries: list[tuple[str, str]],
+        table_bytes: int,
+        table_bytes_max: int,
+        list_bytes_max: int,
+        /,
+    ) -> tuple[list[tuple[str, str]] | None, int] | None: ...
 
 class FrameReader:
     def __new__(

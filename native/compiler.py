@@ -22,7 +22,7 @@ SOURCES: Final[Mapping[str, Sequence[str]]] = {
     "_remoting": (
         *("remoting.c", "remoting_heads.c", "remoting_frames.c"),
         *("remoting_sends.c", "remoting_messages.c", "remoting_answers.c"),
-        *("remoting_pulls.c", "remoting_poll.c", "crc32.c"),
+        *("remoting_pulls.c", "remoting_poll.c", "crc32.c", "hpack.c"),
     ),
 }
 """The C files of each module. Headers are in the same folder."""

@@ -26,7 +26,7 @@ static PyMethodDef functions[] = {
 static int log_exec(PyObject *module) {
     crc32_prepare();
     if (writer_add_type(module) < 0) return -1;
-    return PyModule_AddIntConstant(module, "VERSION", 13);
+    return PyModule_AddIntConstant(module, "VERSION", 14);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, log_exec}, {0, NULL}};

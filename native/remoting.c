@@ -151,15 +151,16 @@ static PyMethodDef functions[] = {
     {"take_units", FUNCTION_OF(pulls_take_units), METH_FASTCALL, NULL},
     {"spans_of", FUNCTION_OF(pulls_spans_of), METH_FASTCALL, NULL},
     {"gather_records", FUNCTION_OF(pulls_gather_records), METH_FASTCALL, NULL},
+    {"is_plain_request", hpack_is_plain, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 
 static int remoting_exec(PyObject *module) {
     crc32_prepare();
     if (add_frame_reader(module) < 0 || add_plain_sends(module) < 0 || add_send_answers(module) < 0 ||
-        add_poller(module) < 0)
+        add_poller(module) < 0 || add_field_reader(module) < 0)
         return -1;
-    return PyModule_AddIntConstant(module, "VERSION", 13);
+    return PyModule_AddIntConstant(module, "VERSION", 14);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, remoting_exec}, {0, NULL}};

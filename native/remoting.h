@@ -85,6 +85,8 @@ PyObject *pulls_take_units(PyObject *module, PyObject *const *args, Py_ssize_t c
 PyObject *pulls_spans_of(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *pulls_gather_records(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
+PyObject *hpack_is_plain(PyObject *module, PyObject *fields);
+
 bool is_frame_reader(PyObject *object);
 
 /* The commands of data that are nothing but whole frames of plain requests, none of them large. 1 with a new list; 0
@@ -94,6 +96,7 @@ int frames_read_plain(PyObject *frame_reader, const uint8_t *data, Py_ssize_t si
 
 int add_frame_reader(PyObject *module);
 int add_poller(PyObject *module);
+int add_field_reader(PyObject *module);
 int add_plain_sends(PyObject *module);
 int add_send_answers(PyObject *module);
 

@@ -28,6 +28,7 @@ from grpc_endpoint.http2.frames import (
     unpadded,
 )
 from grpc_endpoint.http2.hpack import Decoder, Field, HpackError
+from native import function
 
 STREAM_WINDOW_BYTES: Final = 1024 * 1024
 CONNECTION_WINDOW_BYTES: Final = 4 * 1024 * 1024
@@ -51,6 +52,7 @@ RESETS_PER_S: Final = 200
 """Requests that the peer takes back. Those of a client whose calls time out come all at once."""
 SENT_AT_ONCE_BYTES: Final = 64 * 1024
 """Of one stream, before the next one's turn."""
+_is_plain_request: Final = function("_remoting", "is_plain_request")
 _PSEUDO: Final = frozenset({":method", ":scheme", ":path", ":authority"})
 _UNFIT: Final = frozenset({"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"})
 
@@ -683,6 +685,10 @@ class Http2Connection:
 
 def is_malformed(fields: list[Field]) -> bool:
     """Whether a request with these fields cannot be served (8.2 and 8.3)."""
+    return not (_is_plain_request is not None and _is_plain_request(fields)) and _is_malformed(fields)
+
+
+def _is_malformed(fields: list[Field]) -> bool:
     pseudo = 0
     for place, (name, value) in enumerate(fields):
         if name[:1] == ":":

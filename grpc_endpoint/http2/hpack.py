@@ -1,13 +1,15 @@
 """Header blocks (HPACK, RFC 7541): a decoder with its dynamic table, and an encoder without one.
 
 A gRPC client gives each call a new id and a new timeout, so that every block changes the dynamic table
-and none can be answered from a memo. The decoder is on the path of every call: Huffman codes are read a byte
-at a time, from a table of steps that is made as it is needed.
+and none can be answered from a memo. The decoder is on the path of every call: compiled code reads ordinary
+blocks. Here Huffman codes are read a byte at a time, from a table of steps that is made as it is needed.
 """
 
 from collections.abc import Iterable
 from functools import cache
 from typing import Final
+
+from native import function
 
 Field = tuple[str, str]
 TABLE_BYTES: Final = 4_096
@@ -45,6 +47,10 @@ _CODE_LENGTHS: Final = bytes.fromhex(
     "1a1b1a1a1b1b1b1b1b1c1b1b1b1b1b1a1e"
 )
 """Of the Huffman codes of all bytes and of EOS (appendix B). The code is canonical: the lengths define it."""
+
+
+_make_reader: Final = function("_remoting", "FieldReader")
+_reader: Final = None if _make_reader is None else _make_reader(_CODE_LENGTHS, STATIC)
 
 
 class HpackError(ValueError):
@@ -133,6 +139,16 @@ class Decoder:
 
     def decode(self, block: bytes) -> list[Field] | None:
         """The fields; None when they are too large together. Raises HpackError."""
+        if _reader is not None:
+            found: tuple[list[Field] | None, int] | None = _reader.read(
+                block, self._entries, self._bytes, self._bytes_max, self._list_bytes_max
+            )
+            if found is not None:
+                fields, self._bytes = found
+                return fields
+        return self._decode(block)
+
+    def _decode(self, block: bytes) -> list[Field] | None:
         fields: list[Field] = []
         at, end, room = 0, len(block), self._list_bytes_max
         entries = self._entries

@@ -10,7 +10,7 @@ import tomllib
 
 from tests.support.touched import ROOT, imported, module_of, nearest_tests, quick_tests
 
-PACKAGES = ("broker", "commitlog", "dledger", "remoting", "rocketmq_spark")
+PACKAGES = ("broker", "commitlog", "dledger", "grpc_endpoint", "remoting", "rocketmq_spark")
 DRIVERS = ("commitlog", "dledger", "remoting")
 """Packages whose code around a twin differs with it: a thread or asyncio instead of the writer or epoll."""
 COMPILED_ONLY = "tests/unit/native"
