@@ -17,6 +17,13 @@ PACKAGE: Final = Path(__file__).resolve().parent
 SOURCES: Final = ("messaging", "health", "reflection")
 MADE: Final = tuple(f"{name}_pb2.{suffix}" for name in SOURCES for suffix in ("py", "pyi"))
 LIMIT_S: Final = 60.0
+VALUES_AT_HAND: Final = """
+for _name in DESCRIPTOR.enum_types_by_name:
+    vars(globals()[_name]).update(globals()[_name].items())
+"""
+"""Added to each module: otherwise the library searches a value by its name at each use, for a microsecond and
+more, and a call of the endpoint uses a dozen.
+"""
 
 
 class CannotGenerateError(Exception):
@@ -41,7 +48,11 @@ def generate(target: Path) -> list[Path]:
             raise CannotGenerateError(done.stderr.strip() or f"exit code {done.returncode}")
         made = [target / name for name in MADE]
         for path in made:
-            (Path(folder) / PACKAGE.name / path.name).replace(path)
+            source = Path(folder) / PACKAGE.name / path.name
+            if path.suffix == ".py":
+                with source.open("a", encoding="utf-8") as file:
+                    file.write(VALUES_AT_HAND)
+            source.replace(path)
     return made
 
 
