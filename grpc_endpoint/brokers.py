@@ -14,7 +14,7 @@ from grpc_endpoint.call import PROOF
 from grpc_endpoint.messaging_pb2 import Code
 from grpc_endpoint.status import StatusError, refused, refused_right
 from remoting.acl import GrpcProof
-from remoting.client.aio import RemotingClient, RouteTable
+from remoting.client.aio import RemotingClient, RouteTable, SentRequest
 from remoting.client.routes import (
     Backoff,
     Leaders,
@@ -91,7 +91,7 @@ class Brokers:
 
     async def route(self, topic: str, *, is_fresh: bool = False) -> TopicRoute:
         """Where the topic's queues are. Raises StatusError."""
-        known = None if is_fresh else self._known.get(topic, self._loop.time())
+        known = None if is_fresh else self.known_route(topic)
         if known is not None:
             return known
         try:
@@ -108,6 +108,10 @@ class Brokers:
         self._leaders.learn(leaders_of(found.broker_datas))
         return found
 
+    def known_route(self, topic: str) -> TopicRoute | None:
+        """As `route`, when no one has to be asked."""
+        return self._known.get(topic, self._loop.time())
+
     async def ask(
         self,
         broker_name: str,
@@ -118,12 +122,14 @@ class Brokers:
         accepted: Container[int] = _SUCCESS,
         try_s: float = TRY_S,
         as_itself: bool = False,
+        sent: SentRequest | None = None,
     ) -> Answer:
         """The answer of the broker's leader, with one of the accepted codes.
 
         topic: whose route names the leader; None: the cluster's list of brokers does.
         try_s: for one try; more than a broker may hold the request.
         as_itself: not for the client of the current task, whose rights count otherwise.
+        sent: the first try, by `send`.
 
         Raises StatusError: the broker has refused for good, there is no such broker (UnknownBrokerError), or
         no leader has answered before `end_s`.
@@ -136,7 +142,11 @@ class Brokers:
             request.ext_fields |= proof.ext_fields()
         while True:
             try:
-                answer = await self._try(broker_name, request, min(try_s, end_s - self._loop.time()), topic)
+                if sent is not None:
+                    answer = await sent.result()
+                else:
+                    limit_s = min(try_s, end_s - self._loop.time())
+                    answer = await self._try(broker_name, request, limit_s, topic)
             except RemotingError as error:
                 is_repeated = is_repeated or _may_be_done(error)
                 problem = StatusError(Code.PROXY_TIMEOUT, str(error))
@@ -149,10 +159,24 @@ class Brokers:
                     problem = refused_right(answer.remark)
                 if not self._may_try_again(broker_name, topic, answer, backoff.tries, is_repeated):
                     raise problem
+            sent = None
             pause_s = backoff.failed(problem.message, self._loop.time())
             if pause_s is None:
                 raise problem
             await asyncio.sleep(pause_s)
+
+    def send(
+        self, broker_name: str, request: RemotingCommand, end_s: float, proof: GrpcProof | None
+    ) -> SentRequest | None:
+        """The first try of `ask`, without waiting, for the client with this proof. None: nothing was sent,
+        since there is no known leader with an open connection.
+        """
+        address = self._leaders.get(broker_name)
+        if address is None:
+            return None
+        if proof is not None:
+            request.ext_fields |= proof.ext_fields()
+        return self.client.send(address, request, max(0.0, min(TRY_S, end_s - self._loop.time())))
 
     async def check_client(self) -> None:
         """Let a broker verify the signature of the current task's client, before what asks no broker for it.
@@ -298,6 +322,10 @@ class Brokers:
         name = route.queue_datas[0].broker_name
         return await self._config(RequestCode.GET_TOPIC_CONFIG, topic, name, topic)
 
+    def known_topic_config(self, topic: str) -> Mapping[str, Any] | None:
+        """As `topic_config`, when no one has to be asked."""
+        return self._configs.get(_config_key(RequestCode.GET_TOPIC_CONFIG, topic), self._loop.time())
+
     async def group_config(self, group: str) -> Mapping[str, Any] | None:
         """RocketMQ's SubscriptionGroupConfig; None while there is no such group. Raises StatusError."""
         info = await self.cluster()
@@ -309,7 +337,7 @@ class Brokers:
     async def _config(
         self, code: RequestCode, name: str, broker_name: str, topic: str | None
     ) -> Mapping[str, Any] | None:
-        key = f"{code} {name}"
+        key = _config_key(code, name)
         now_s = self._loop.time()
         known = self._configs.get(key, now_s)
         if known is not None:
@@ -332,7 +360,7 @@ class Brokers:
 
     def forget_group(self, group: str) -> None:
         """Read the group's configuration again at its next use."""
-        self._configs.invalidate(f"{RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG} {group}")
+        self._configs.invalidate(_config_key(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group))
 
 
 class UnknownBrokerError(StatusError):
@@ -344,6 +372,10 @@ class UnknownBrokerError(StatusError):
 
 class NoLeaderError(RemotingError):
     """Nothing was sent: no name server names a leader."""
+
+
+def _config_key(code: RequestCode, name: str) -> str:
+    return f"{_SETTINGS[code]} {name}"
 
 
 def _may_be_done(error: RemotingError) -> bool:

@@ -2,14 +2,19 @@
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final
+from functools import lru_cache
+from typing import Final, Protocol
+
+from google.protobuf.message import Message
 
 from grpc_endpoint.messaging_pb2 import Code
 from grpc_endpoint.status import StatusError
 from remoting.acl import GrpcProof
+from remoting.client.aio import SentRequest
+from remoting.command import RemotingCommand
 
 CLIENT_ID: Final = "x-mq-client-id"
 LANGUAGE: Final = "x-mq-language"
@@ -34,6 +39,7 @@ _AUTHORIZATION: Final = re.compile(
     r"MQv2-HMAC-SHA1 +Credential=([^/,]+)[^,]*, *SignedHeaders=[^,]*, *Signature=([0-9A-Fa-f]{40})\Z"
 )
 _HEADER_CHARS_MAX: Final = 1_024
+_HOSTS_KEPT: Final = 1_024
 
 PROOF: ContextVar[GrpcProof | None] = ContextVar("PROOF", default=None)
 """Of the client for whom the current task works; what it asks of brokers they check, allow or refuse, and
@@ -41,23 +47,40 @@ charge to it.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # a frozen one takes five times as long to make
 class Call:
-    """`deadline_s` by the event loop's clock. `host`: where the client is, `host:port`."""
+    """`deadline_s`: by the event loop's clock. `host`: the client's, `host:port`. `proof`: see PROOF."""
 
     client_id: str
     language: str
     version: str
     host: str
     deadline_s: float
+    proof: GrpcProof | None = None
 
     @property
     def remaining_s(self) -> float:
         return self.deadline_s - asyncio.get_running_loop().time()
 
+    def enter(self) -> None:
+        """The current task works for its client from now on."""
+        PROOF.set(self.proof)
+
     def limit_s(self, most_s: float) -> float:
         """The end, by the loop's clock, of what may take `most_s` and must be over before the deadline."""
         return min(asyncio.get_running_loop().time() + most_s, self.deadline_s - RESERVE_S)
+
+
+class Begun(Protocol):
+    """A call whose request to a broker is sent, without a task of its own."""
+
+    @property
+    def sent(self) -> SentRequest | None: ...
+
+    def response(self, answer: RemotingCommand) -> Message | None:
+        """What the broker's answer becomes; None: `result` has to go on."""
+
+    def result(self) -> Awaitable[Message]: ...
 
 
 def proof_of(metadata: Mapping[str, str], host: str) -> GrpcProof | None:
@@ -75,6 +98,12 @@ def _place(host: str) -> tuple[str, str]:
     return address.strip("[]"), port
 
 
+@lru_cache(_HOSTS_KEPT)
+def _unsigned(host: str) -> GrpcProof:
+    """Of a client without an account."""
+    return GrpcProof("", "", "", *_place(host))
+
+
 def call_of(
     metadata: Mapping[str, str],
     host: str,
@@ -83,14 +112,13 @@ def call_of(
     needs_proof: bool = False,
     default_s: float = DEFAULT_S,
 ) -> Call:
-    """Also makes its client's proof that of the current task. Raises StatusError.
+    """Raises StatusError.
 
     default_s: for a call without a deadline, whose `remaining_s` is None.
     """
-    proof = proof_of(metadata, host) if needs_proof else GrpcProof("", "", "", *_place(host))
+    proof = proof_of(metadata, host) if needs_proof else _unsigned(host)
     if proof is None:
         raise StatusError(Code.UNAUTHORIZED, "the call is not signed (authorization, x-mq-date-time)")
-    PROOF.set(proof)
     client_id = metadata.get(CLIENT_ID, "")
     if not client_id.strip():
         raise StatusError(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
@@ -98,4 +126,4 @@ def call_of(
         raise StatusError(Code.BAD_REQUEST, f"the client id is longer than {CLIENT_ID_CHARS_MAX}")
     deadline_s = asyncio.get_running_loop().time() + (default_s if remaining_s is None else remaining_s)
     language = LANGUAGES.get(metadata.get(LANGUAGE, "").upper(), "OTHER")
-    return Call(client_id, language, metadata.get(CLIENT_VERSION, ""), host, deadline_s)
+    return Call(client_id, language, metadata.get(CLIENT_VERSION, ""), host, deadline_s, proof)

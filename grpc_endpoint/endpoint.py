@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from grpc_endpoint import messaging_pb2
 from grpc_endpoint.brokers import Brokers
-from grpc_endpoint.call import Call
+from grpc_endpoint.call import Begun, Call
 from grpc_endpoint.clients import BEAT_S, Clients
 from grpc_endpoint.handles import ReceiptHandle
 from grpc_endpoint.messaging_pb2 import (
@@ -46,11 +46,14 @@ _ASKED_OF_CLIENTS: Final = frozenset(
 logger = logging.getLogger(__name__)
 Unary = Callable[[Call, Any], Awaitable[Any]]
 Stream = Callable[[Call, Any], AsyncIterator[Any]]
+AtOnce = Callable[[Call, Any], Begun | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One method of the service. A `Unary` answers once, a `Stream` any number of times."""
+    """One method of the service. A `Unary` answers once, a `Stream` any number of times. `at_once`: see
+    `rpc.Served`.
+    """
 
     name: str
     request: type[Message]
@@ -58,6 +61,7 @@ class Method:
     unary: Unary | None = None
     stream: Stream | None = None
     reads_stream: bool = False
+    at_once: AtOnce | None = None
 
     def refusal(self, error: BaseException) -> Message:
         """The answer of a call that failed."""
@@ -106,6 +110,7 @@ class Endpoint:
             "PullMessage": self._offsets.pull_message,
             "Telemetry": self._telemetry.telemetry,
         }
+        at_once: dict[str, AtOnce] = {"SendMessage": self._sending.send_at_once}
         service = messaging_pb2.DESCRIPTOR.services_by_name["MessagingService"]
         return {
             each.name: Method(
@@ -115,6 +120,7 @@ class Endpoint:
                 unary.get(each.name),
                 streams.get(each.name),
                 reads_stream=each.name == "Telemetry",
+                at_once=at_once.get(each.name),
             )
             for each in service.methods
         }

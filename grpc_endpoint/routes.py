@@ -6,7 +6,7 @@ request, which are the ones that it was configured with.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from grpc_endpoint.brokers import Brokers
 from grpc_endpoint.call import Call
@@ -37,6 +37,7 @@ _TYPES: Final[Mapping[str, tuple[MessageType, ...]]] = {
     "PRIORITY": (MessageType.PRIORITY,),
     "MIXED": _MIXED,
 }
+_UNSPECIFIED: Final = (MessageType.MESSAGE_TYPE_UNSPECIFIED,)
 TYPE_ATTRIBUTE: Final = "message.type"
 ANY_QUEUE: Final = -1
 
@@ -75,10 +76,18 @@ class Routes:
 
     async def accepted_types(self, topic: str) -> tuple[MessageType, ...]:
         """The types of messages that may be sent to the topic. Raises StatusError."""
-        config = await self._brokers.topic_config(topic)
-        attributes = (config or {}).get("attributes") or {}
-        name = attributes.get(TYPE_ATTRIBUTE, "NORMAL") if isinstance(attributes, dict) else "NORMAL"
-        return _TYPES.get(str(name), (MessageType.MESSAGE_TYPE_UNSPECIFIED,))
+        return _types_in(await self._brokers.topic_config(topic))
+
+    def known_types(self, topic: str) -> tuple[MessageType, ...] | None:
+        """As `accepted_types`, when no one has to be asked."""
+        config = self._brokers.known_topic_config(topic)
+        return None if config is None else _types_in(config)
+
+
+def _types_in(config: Mapping[str, Any] | None) -> tuple[MessageType, ...]:
+    attributes = (config or {}).get("attributes") or {}
+    name = attributes.get(TYPE_ATTRIBUTE, "NORMAL") if isinstance(attributes, dict) else "NORMAL"
+    return _TYPES.get(str(name), _UNSPECIFIED)
 
 
 def _assigned(data: QueueData, queue_id: int, topic: Resource, endpoints: Endpoints) -> MessageQueue:

@@ -16,12 +16,13 @@ from urllib.parse import quote
 
 from google.protobuf.message import DecodeError, Message
 
-from grpc_endpoint.call import Call
+from grpc_endpoint.call import Begun, Call
 from grpc_endpoint.http2.connection import Stream
 from grpc_endpoint.http2.hpack import Field, encoded
 from grpc_endpoint.metrics import CANCELLED, REFUSED, CallFigures
 from grpc_endpoint.status import StreamRefusedError
 from grpc_endpoint.transport import ServerConnection
+from remoting.command import RemotingCommand
 from remoting.slices import SlicedWork, Steps
 
 RECEIVE_S: Final = 60.0
@@ -71,6 +72,7 @@ class RpcError(Exception):
 class Served:
     """A method.
 
+    at_once: tried before `unary`; None, as it may also return: `unary` serves the call, in a task.
     refusal: the answer of a call that failed; None: such a call has no answer.
     code_of: an answer's code, for the figures.
     is_anonymous: callers need not say who they are.
@@ -85,6 +87,7 @@ class Served:
     code_of: Callable[[Any], int | str]
     figures: CallFigures
     is_anonymous: bool = False
+    at_once: Callable[[Call, Any], Begun | None] | None = None
 
 
 def trailers(status: GrpcStatus, message: str = "") -> tuple[Field, ...]:
@@ -262,6 +265,9 @@ class RpcCall:
         self._begun_s = self._loop.time()
         self._buffer: bytearray | None = None
         self._task: asyncio.Task[None] | None = None
+        self._begun: Begun | None = None
+        self._counted_s: float | None = None
+        """When it began to be served, until it is counted as ended."""
         self._drained: asyncio.Future[None] | None = None
         self._held_bytes = 0
         """Of a compressed message: a small one may become large."""
@@ -290,8 +296,12 @@ class RpcCall:
 
     def gone(self) -> None:
         self._finish()
+        self._count(_GONE)
         if self._task is not None:
             self._task.cancel()
+        if self._begun is not None and self._begun.sent is not None:
+            self._begun.sent.drop()
+            self._begun = None
 
     def drained(self) -> None:
         if self._drained is not None and not self._drained.done():
@@ -327,7 +337,7 @@ class RpcCall:
         except RpcError as error:
             self.fail(error)
             return
-        self._task = self._loop.create_task(self._work(request))
+        self._start(request)
 
     def _is_compressed(self, flag: int) -> bool:
         """Raises RpcError."""
@@ -364,12 +374,48 @@ class RpcCall:
             self._task = None  # which is this one, and at its end
             self.fail(error)
             return
+        self._counted_s = self._served.figures.begin()
         await self._work(request)
 
     # -- the answer
 
+    def _start(self, request: Any) -> None:
+        served = self._served
+        self._counted_s = served.figures.begin()
+        if served.at_once is not None and self._is_begun(served.at_once, request):
+            return
+        self._task = self._loop.create_task(self._work(request))
+
     def _work(self, request: Any) -> Coroutine[Any, Any, None]:
         return self._serve(request) if self._served.unary is not None else self._serve_stream(request)
+
+    def _is_begun(self, at_once: Callable[[Call, Any], Begun | None], request: Any) -> bool:
+        """Whether it needs no task for now: it waits for a broker's answer only, or has ended."""
+        try:
+            begun = at_once(self._call(), request)
+        except Exception as error:  # noqa: BLE001  becomes the answer, and a line of the log
+            self._answer_error(error)
+            return True
+        if begun is None or begun.sent is None:
+            return False
+        self._begun = begun
+        begun.sent.answer.add_done_callback(self._answered)
+        return True
+
+    def _answered(self, answer: asyncio.Future[RemotingCommand]) -> None:
+        """The broker's answer is there, or the request has failed."""
+        failure, begun, self._begun = answer.exception(), self._begun, None
+        if begun is None:
+            return  # the caller has gone
+        try:
+            response = begun.response(answer.result()) if failure is None else None
+        except Exception as error:  # noqa: BLE001  as above
+            self._answer_error(error)
+            return
+        if response is not None:
+            self._answer(response)
+        else:
+            self._task = self._loop.create_task(self._serve(None, begun))
 
     def _call(self) -> Call:
         """Raises StatusError."""
@@ -380,31 +426,49 @@ class RpcCall:
             left_s -= self._loop.time() - self._begun_s
         return self._calls.call_of(self._metadata, self._connection.host, left_s)
 
-    async def _serve(self, request: Any) -> None:
-        served = self._served
-        assert served.unary is not None, f"{served.name} has one answer"
-        begun_s, code = served.figures.begin(), _GONE
+    def _entered(self) -> Call:
+        """The call, for whose client the current task works from now on. Raises StatusError."""
+        call = self._call()
+        call.enter()
+        return call
+
+    def _count(self, code: int | str) -> None:
+        """It has ended, if it has not before."""
+        if self._counted_s is not None:
+            self._served.figures.end(self._counted_s, code)
+            self._counted_s = None
+
+    async def _serve(self, request: Any, begun: Begun | None = None) -> None:
+        """From the begin, or what was begun."""
+        unary = self._served.unary
+        assert unary is not None, f"{self._served.name} has one answer"
         try:
-            response = await served.unary(self._call(), request)
-            code = served.code_of(response)
-        except Exception as error:  # noqa: BLE001  # becomes the answer, and a line of the log
-            refusal = self._refusal(error, has_head=False)
-            if refusal is None:
-                code = REFUSED
-                return
-            response, code = refusal, served.code_of(refusal)
+            call = self._entered()
+            self._answer(await (unary(call, request) if begun is None else begun.result()))
+        except Exception as error:  # noqa: BLE001  as above
+            self._answer_error(error)
         finally:
-            served.figures.end(begun_s, code)
+            self._count(_GONE)
+
+    def _answer(self, response: Message) -> None:
+        self._count(self._served.code_of(response))
         data = response.SerializeToString()
         self._stream.answer(_HEAD, b"\0" + len(data).to_bytes(4, "big") + data, _OK)
         self._end_when_sent()
 
+    def _answer_error(self, error: Exception) -> None:
+        refusal = self._refusal(error, has_head=False)
+        if refusal is None:
+            self._count(REFUSED)
+        else:
+            self._answer(refusal)
+
     async def _serve_stream(self, request: Any) -> None:
         served = self._served
         assert served.stream is not None, f"{served.name} has a stream of answers"
-        begun_s, code, first = served.figures.begin(), _GONE, None
+        code, first = _GONE, None
         try:
-            answers = cast("Any", served.stream(self._call(), request))
+            answers = cast("Any", served.stream(self._entered(), request))
             async with aclosing(answers):
                 async for answer in answers:
                     await self._send(answer, is_first=first is None)
@@ -419,7 +483,7 @@ class RpcCall:
             await self._send(refusal, is_first=first is None)
             first = refusal
         finally:
-            served.figures.end(begun_s, code)
+            self._count(code)
         self._end(trailers(GrpcStatus.OK), has_head=first is not None)
 
     def _refusal(self, error: Exception, *, has_head: bool) -> Message | None:
@@ -466,7 +530,8 @@ class RpcCall:
 
     def expire(self) -> None:
         """Its deadline is over."""
-        if self._timeout_s is None and self._task is not None and not self._task.done():
+        is_served = self._begun is not None or (self._task is not None and not self._task.done())
+        if self._timeout_s is None and is_served:
             self._step = self._calls.deadlines.add(self, self._loop.time() + RECEIVE_S)
             return  # it is served for as long as it takes
         self.fail(RpcError(GrpcStatus.DEADLINE_EXCEEDED, "the deadline is over"))
@@ -489,7 +554,7 @@ class StreamCall(RpcCall):
         self._is_complete = False
         self._arrived: asyncio.Future[None] | None = None
         self._buffer = bytearray()
-        self._task = self._loop.create_task(self._work(self._requests()))
+        self._start(self._requests())
 
     def data_received(self, data: bytes, *, is_end: bool) -> None:
         self._is_complete = is_end

@@ -55,6 +55,8 @@ from grpc_endpoint.validation import (
     check_tag,
     topic_of,
 )
+from remoting.acl import GrpcProof
+from remoting.client.aio import SentRequest
 from remoting.client.routes import Queue, publish_queues
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -90,48 +92,63 @@ class Sending:
         self._queues: dict[str, tuple[TopicRoute, list[Queue]]] = {}
 
     async def send_message(self, call: Call, request: SendMessageRequest) -> SendMessageResponse:
-        messages = request.messages
-        if not 0 < len(messages) <= BATCH_MAX:
-            problem = f"more than {BATCH_MAX} messages" if messages else "no message to send"
-            raise StatusError(Code.MESSAGE_CORRUPTED, problem)
-        topic = topic_of(messages[0].topic)
-        if any(each.topic != messages[0].topic for each in messages):
-            raise StatusError(Code.MESSAGE_CORRUPTED, "topic in message is not same")
-        properties = [properties_of(each, topic, call.host, _now_ms()) for each in messages]
-        await self._check_type(topic, properties)
-        queue = await self._queue(topic, messages)
-        command = _command(topic, queue.queue_id, messages, properties)
-        answer = await self._brokers.ask(
-            queue.broker_name, command, call.limit_s(SEND_S), topic=topic, accepted=STORED
-        )
-        entries = _entries(answer.command, messages, queue.broker_name)
-        return SendMessageResponse(
-            status=combined((each.status for each in entries), "send status is empty"), entries=entries
-        )
-
-    async def _check_type(self, topic: str, properties: Sequence[Mapping[str, str]]) -> None:
-        accepted = await self._routes.accepted_types(topic)
-        for each in properties:
-            found = type_of(each)
-            if found not in accepted:
-                expected = "/".join(MessageType.Name(value) for value in accepted)
-                raise StatusError(
-                    Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-                    f"TopicMessageType validate failed, the expected type is {expected}, "
-                    f"but actual type is {MessageType.Name(found)}",
-                )
-
-    async def _queue(self, topic: str, messages: Sequence[Message]) -> Queue:
-        """The queue of a message group is always the same; other messages take the queues in turn."""
+        messages, topic, properties = self._checked(call, request)
+        types = await self._routes.accepted_types(topic)
         queues = self._publish_queues(topic, await self._brokers.route(topic))
         if not queues:
             queues = self._publish_queues(topic, await self._brokers.route(topic, is_fresh=True))
+        send = self._send(call, topic, messages, properties, types, queues)
+        return await send.result()
+
+    def send_at_once(self, call: Call, request: SendMessageRequest) -> "Send | None":
+        """Begin a send for which no one has to be asked first. None: `send_message` has to. Raises
+        StatusError.
+        """
+        messages, topic, properties = self._checked(call, request)
+        types, route = self._routes.known_types(topic), self._brokers.known_route(topic)
+        if types is None or route is None or not (queues := self._publish_queues(topic, route)):
+            return None
+        send = self._send(call, topic, messages, properties, types, queues)
+        return send if send.begin(call.proof) else None
+
+    def _checked(
+        self, call: Call, request: SendMessageRequest
+    ) -> tuple[Sequence[Message], str, list[dict[str, str]]]:
+        """The messages, their topic and the properties of each. Raises StatusError."""
+        messages: Sequence[Message] = [*request.messages]
+        if not 0 < len(messages) <= BATCH_MAX:
+            problem = f"more than {BATCH_MAX} messages" if messages else "no message to send"
+            raise StatusError(Code.MESSAGE_CORRUPTED, problem)
+        resource = messages[0].topic
+        topic = topic_of(resource)
+        if len(messages) > 1 and any(each.topic != resource for each in messages):
+            raise StatusError(Code.MESSAGE_CORRUPTED, "topic in message is not same")
+        now_ms = _now_ms()
+        return messages, topic, [properties_of(each, topic, call.host, now_ms) for each in messages]
+
+    def _send(
+        self,
+        call: Call,
+        topic: str,
+        messages: Sequence[Message],
+        properties: Sequence[Mapping[str, str]],
+        types: Sequence[MessageType],
+        queues: Sequence[Queue],
+    ) -> "Send":
+        """Raises StatusError."""
+        _check_type(types, properties)
+        queue = self._queue(messages, queues)
+        command = _command(topic, queue.queue_id, messages, properties)
+        return Send(self._brokers, topic, queue.broker_name, messages, command, call.limit_s(SEND_S))
+
+    def _queue(self, messages: Sequence[Message], queues: Sequence[Queue]) -> Queue:
+        """The queue of a message group is always the same; other messages take the queues in turn."""
         if not queues:
             raise StatusError(Code.FORBIDDEN, "no writable queue")
         system = messages[0].system_properties
-        if len(messages) == 1 and system.message_group:
+        if len(messages) == 1 and (group := system.message_group):
             queues = sorted(queues, key=lambda queue: (queue.broker_name, queue.queue_id))
-            return queues[consistent_hash(tags_code(system.message_group), len(queues))]
+            return queues[consistent_hash(tags_code(group), len(queues))]
         self._turn += 1
         queue = queues[self._turn % len(queues)]
         if system.HasField("priority"):
@@ -167,22 +184,88 @@ class Sending:
         return RecallMessageResponse(status=ok(), message_id=message_id)
 
 
+class Send:
+    """One request of a producer, and the broker's that it has become."""
+
+    __slots__ = ("_broker_name", "_brokers", "_command", "_end_s", "_messages", "_topic", "sent")
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        topic: str,
+        broker_name: str,
+        messages: Sequence[Message],
+        command: RemotingCommand,
+        end_s: float,
+    ) -> None:
+        self.sent: SentRequest | None = None
+        self._brokers = brokers
+        self._topic = topic
+        self._broker_name = broker_name
+        self._messages = messages
+        self._command = command
+        self._end_s = end_s
+
+    def begin(self, proof: GrpcProof | None) -> bool:
+        """Whether it could be sent at once."""
+        self.sent = self._brokers.send(self._broker_name, self._command, self._end_s, proof)
+        return self.sent is not None
+
+    def response(self, answer: RemotingCommand) -> SendMessageResponse | None:
+        """Begun: what the first try's answer becomes; None: `result` has to go on. Raises StatusError."""
+        return self._response(answer) if answer.code in STORED else None
+
+    async def result(self) -> SendMessageResponse:
+        """From the first try on, or after it. Raises StatusError."""
+        answer = await self._brokers.ask(
+            *(self._broker_name, self._command, self._end_s),
+            topic=self._topic,
+            accepted=STORED,
+            sent=self.sent,
+        )
+        return self._response(answer.command)
+
+    def _response(self, answer: RemotingCommand) -> SendMessageResponse:
+        entries = _entries(answer, self._messages, self._broker_name)
+        return SendMessageResponse(
+            status=combined((each.status for each in entries), "send status is empty"), entries=entries
+        )
+
+
+def _check_type(accepted: Sequence[MessageType], properties: Sequence[Mapping[str, str]]) -> None:
+    """Raises StatusError."""
+    for each in properties:
+        found = type_of(each)
+        if found not in accepted:
+            expected = "/".join(MessageType.Name(value) for value in accepted)
+            raise StatusError(
+                Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+                f"TopicMessageType validate failed, the expected type is {expected}, "
+                f"but actual type is {MessageType.Name(found)}",
+            )
+
+
 def properties_of(message: Message, topic: str, host: str, now_ms: int) -> dict[str, str]:
     """The properties that the message is stored with. Raises StatusError when it may not be sent."""
     system = message.system_properties
+    tag, keys, own, message_id = system.tag, system.keys, message.user_properties, system.message_id
     check_body(message.body)
-    check_tag(system.tag)
-    for key in system.keys:
-        check_key(key)
-    check_properties(message.user_properties, system.tag, system.keys)
-    if not system.message_id.strip():
+    properties: dict[str, str] = {}
+    if tag or keys or own:
+        check_tag(tag)
+        for key in keys:
+            check_key(key)
+        check_properties(own, tag, keys)
+        properties |= own
+    if not message_id.strip():
         raise StatusError(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
-    properties = dict(message.user_properties)
-    if system.tag:
-        properties[TAGS] = system.tag
-    if system.keys:
-        properties[KEYS] = KEY_SEPARATOR.join(system.keys)
-    properties |= {UNIQUE_KEY: system.message_id, PRODUCER_GROUP: topic, **_kind(message, now_ms)}
+    if tag:
+        properties[TAGS] = tag
+    if keys:
+        properties[KEYS] = KEY_SEPARATOR.join(keys)
+    properties[UNIQUE_KEY] = message_id
+    properties[PRODUCER_GROUP] = topic
+    _add_kind(properties, system, now_ms)
     if system.trace_context:
         properties[TRACE_CONTEXT] = system.trace_context
     properties[BORN_HOST] = system.born_host.strip() or host
@@ -192,10 +275,8 @@ def properties_of(message: Message, topic: str, host: str, now_ms: int) -> dict[
     return properties
 
 
-def _kind(message: Message, now_ms: int) -> dict[str, str]:
+def _add_kind(properties: dict[str, str], system: SystemProperties, now_ms: int) -> None:
     """What makes it a message of its type. Raises StatusError."""
-    system = message.system_properties
-    properties = {}
     if system.message_type == MessageType.TRANSACTION:
         properties[TRANSACTION] = "true"
         if system.HasField("orphaned_transaction_recovery_duration"):
@@ -216,7 +297,6 @@ def _kind(message: Message, now_ms: int) -> dict[str, str]:
     if system.lite_topic:
         check_lite_topic(system.lite_topic)
         properties[LITE_TOPIC] = system.lite_topic
-    return properties
 
 
 def _delivery_ms(system: SystemProperties) -> int:

@@ -112,7 +112,17 @@ def _served(method: Method, figures: CallFigures) -> Served:
     code_of = _ok_code if method.reads_stream else attrgetter("status.code")
     read = method.request.FromString
     return Served(
-        method.name, read, method.unary, method.stream, method.reads_stream, method.refusal, code_of, figures
+        *(
+            method.name,
+            read,
+            method.unary,
+            method.stream,
+            method.reads_stream,
+            method.refusal,
+            code_of,
+            figures,
+        ),
+        at_once=method.at_once,
     )
 
 

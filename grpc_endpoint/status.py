@@ -43,8 +43,12 @@ class StreamRefusedError(Exception):
     """A client's stream of commands cannot go on; the text is for the client's log."""
 
 
+_OK: Final = Status(code=Code.OK, message="OK")
+
+
 def ok() -> Status:
-    return Status(code=Code.OK, message="OK")
+    """The one of all calls, which each answer copies: not to be changed."""
+    return _OK
 
 
 def status_of(error: BaseException) -> Status:
@@ -71,5 +75,7 @@ def combined(statuses: Iterable[Status], if_none: str) -> Status:
     codes = {each.code for each in statuses}
     if not codes:
         return Status(code=Code.INTERNAL_SERVER_ERROR, message=if_none)
+    if codes == {Code.OK}:
+        return _OK
     code = Code.MULTIPLE_RESULTS if len(codes) > 1 else codes.pop()
     return Status(code=code, message=Code.Name(code))

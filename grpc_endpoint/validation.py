@@ -5,6 +5,7 @@ SendMessageActivity). Its limits are the defaults of ProxyConfig 5.5.0.
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from broker.state.groups import group_name_error
@@ -23,13 +24,19 @@ INVISIBLE_MIN_MS: Final = 10_000
 INVISIBLE_MAX_MS: Final = 12 * 3_600_000
 DELAY_MAX_MS: Final = 24 * 3_600_000
 RECOVERY_MAX_S: Final = 3_600
+NAMES_KEPT: Final = 1_024
+"""Names of topics, and of groups, that were found good."""
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 _LITE_TOPIC: Final = re.compile(r"[a-zA-Z0-9_-]+")
 
 
 def topic_of(resource: Resource) -> str:
     """A topic's name; its namespace is not looked at, as RocketMQ's proxy does not."""
-    name = resource.name
+    return _checked_topic(resource.name)
+
+
+@lru_cache(NAMES_KEPT)
+def _checked_topic(name: str) -> str:
     error = topic_name_error(name)
     if error is not None:
         raise StatusError(Code.ILLEGAL_TOPIC, error)
@@ -39,7 +46,11 @@ def topic_of(resource: Resource) -> str:
 
 
 def group_of(resource: Resource) -> str:
-    name = resource.name
+    return _checked_group(resource.name)
+
+
+@lru_cache(NAMES_KEPT)
+def _checked_group(name: str) -> str:
     error = group_name_error(name)
     if error is not None:
         raise StatusError(Code.ILLEGAL_CONSUMER_GROUP, error)

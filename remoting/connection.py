@@ -240,7 +240,11 @@ class Connection(asyncio.Protocol):
         try:
             return await future
         finally:
-            self._pending.settle(opaque)
+            self.drop(opaque)
+
+    def drop(self, opaque: int) -> None:
+        """Nobody waits for the answer to this request of ours any more."""
+        self._pending.settle(opaque)
 
     async def secured(self) -> None:
         """Return once requests can be sent: at once over plain text, else after the TLS handshake.

@@ -197,13 +197,13 @@ def format_properties(properties: Mapping[str, str]) -> bytes:
 
     Raises MessageIllegalError for text that holds one of the separators.
     """
-    pieces = []
-    for name, value in properties.items():
-        if "\x01" in name or "\x02" in name or "\x02" in value:
-            raise MessageIllegalError(f"property {name!r} holds a separator")
-        if name and value:
-            pieces.append(f"{name}\x01{value}\x02")
-    return "".join(pieces).encode()
+    pieces = [f"{name}\x01{value}\x02" for name, value in properties.items() if name and value]
+    text, count = "".join(pieces), len(properties)
+    if not len(pieces) == text.count("\x01") == text.count("\x02") == count:
+        for name, value in properties.items():
+            if "\x01" in name or "\x02" in name or "\x02" in value:
+                raise MessageIllegalError(f"property {name!r} holds a separator")
+    return text.encode()
 
 
 def get_property(data: bytes, name: bytes) -> bytes | None:

@@ -96,14 +96,23 @@ class RemotingClient:
         """
         start_s = self._loop.time()
         connection = await self.connect(address, timeout_s)
-        sent_s = self._loop.time()
-        self.sign(command)
+        left_s = max(0.0, timeout_s - (self._loop.time() - start_s))
+        return await self._send(connection, command, left_s).result()
+
+    def send(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> "SentRequest | None":
+        """What `invoke` does, without waiting, over a connection that is open; None: nothing was sent."""
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_open:
+            return None
         try:
-            return await connection.request(command, max(0.0, timeout_s - (sent_s - start_s)))
-        except RequestTimeoutError:
-            if connection.last_received_s < sent_s:
-                connection.abort()
-            raise
+            return self._send(connection, command, timeout_s)
+        except RemotingError:
+            return None
+
+    def _send(self, connection: Connection, command: RemotingCommand, timeout_s: float) -> "SentRequest":
+        """Raises RemotingError: nothing was sent."""
+        self.sign(command)
+        return SentRequest(connection, connection.start_request(command, timeout_s), command.opaque)
 
     def sign(self, command: RemotingCommand) -> None:
         """Sign a request that is sent over a connection of this client without `invoke`."""
@@ -217,6 +226,33 @@ class RemotingClient:
             connection.check(now_s)
         if self._open and not self._is_closed:
             self._arm()
+
+
+class SentRequest:
+    """A request that was sent. `answer`: the peer's, or how the request failed (Connection.start_request)."""
+
+    __slots__ = ("_connection", "_opaque", "_sent_s", "answer")
+
+    def __init__(self, connection: Connection, answer: asyncio.Future[RemotingCommand], opaque: int) -> None:
+        self.answer = answer
+        self._connection = connection
+        self._opaque = opaque
+        self._sent_s = asyncio.get_running_loop().time()
+
+    async def result(self) -> RemotingCommand:
+        """The answer. Raises as RemotingClient.invoke. Cancelling it drops the answer."""
+        try:
+            return await self.answer
+        except RequestTimeoutError:
+            if self._connection.last_received_s < self._sent_s:
+                self._connection.abort()
+            raise
+        finally:
+            self._connection.drop(self._opaque)
+
+    def drop(self) -> None:
+        """Nobody waits for the answer any more."""
+        self._connection.drop(self._opaque)
 
 
 async def ask_once(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
@@ -35,11 +36,30 @@ def answer(
     return RemotingCommand(code, remark=remark, ext_fields=fields, body=body)
 
 
+class FakeSent:
+    """As SentRequest."""
+
+    def __init__(self, answer: asyncio.Future[RemotingCommand]) -> None:
+        self.answer = answer
+        self.is_dropped = False
+
+    async def result(self) -> RemotingCommand:
+        return await self.answer
+
+    def drop(self) -> None:
+        self.is_dropped = True
+
+
 class FakeCluster:
-    """Topic `orders` with 4 queues. The leader is `leader`, which the name server knows at once."""
+    """Topic `orders` with 4 queues. The leader is `leader`, which the name server knows at once.
+
+    is_connected: requests can be sent at once; `at_once` are those that were.
+    """
 
     def __init__(self, message_type: str = "NORMAL") -> None:
         self.leader = OLD
+        self.is_connected = False
+        self.at_once: list[FakeSent] = []
         self.asked: list[tuple[str, RemotingCommand]] = []
         self.group: dict[str, Any] | None = {"groupName": "billing", "retryMaxTimes": 16}
         self._message_type = message_type
@@ -55,6 +75,13 @@ class FakeCluster:
 
     def requests(self, code: RequestCode) -> list[RemotingCommand]:
         return [command for _, command in self.asked if command.code == code]
+
+    def send(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> FakeSent | None:
+        if not self.is_connected:
+            return None
+        sent = FakeSent(asyncio.ensure_future(self.invoke(address, command, timeout_s)))
+        self.at_once.append(sent)
+        return sent
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
         self.asked.append((address, command))

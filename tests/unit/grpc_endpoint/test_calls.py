@@ -166,7 +166,7 @@ async def test_where_brokers_have_access_control_a_call_must_be_signed(text: str
 async def test_brokers_get_the_address_of_a_client_that_signs_nothing() -> None:
     """Quotas count by it, where the broker trusts the endpoint."""
     cluster = FakeClient()
-    call_of(SIGNED, "[fd00::7]:40000", 3.0)
+    call_of(SIGNED, "[fd00::7]:40000", 3.0).enter()
     endpoint = Endpoint(cast("RemotingClient", cluster), NAMESRV)
     await endpoint.brokers.check_client()
     assert cluster.requests(RequestCode.CHECK_CLIENT_CONFIG) == []
@@ -178,7 +178,7 @@ async def test_brokers_get_the_address_of_a_client_that_signs_nothing() -> None:
 
 async def test_brokers_get_the_clients_proof_and_its_address() -> None:
     cluster = FakeClient()
-    call_of(SIGNED, "10.0.0.7:40000", 3.0, needs_proof=True)
+    call_of(SIGNED, "10.0.0.7:40000", 3.0, needs_proof=True).enter()
     endpoint = Endpoint(cast("RemotingClient", cluster), NAMESRV, needs_proof=True)
     end_s = asyncio.get_running_loop().time() + 1
     cluster.script(RequestCode.SEND_MESSAGE, answer(ResponseCode.NO_PERMISSION, "you may not"))
@@ -194,7 +194,9 @@ async def test_brokers_get_the_clients_proof_and_its_address() -> None:
 
 
 def signed_call() -> Call:
-    return call_of(SIGNED, "10.0.0.7:40000", 10.0, needs_proof=True)
+    found = call_of(SIGNED, "10.0.0.7:40000", 10.0, needs_proof=True)
+    found.enter()
+    return found
 
 
 OTHER = {"x-mq-client-id": "client-2", "x-mq-language": "GOLANG"}
@@ -239,6 +241,7 @@ async def test_settings_are_for_clients_whose_signature_a_broker_has_verified() 
         ("NotifyClientTermination", NotifyClientTerminationRequest(group=BILLING)),
     ):
         other = call_of(SIGNED | {"x-mq-date-time": "other"}, "10.0.0.8:1", 10.0, needs_proof=True)
+        other.enter()
         with pytest.raises(StatusError, match="check signature failed"):
             await methods[name].unary(other, request)  # type: ignore[misc]
     await stream.aclose()  # type: ignore[attr-defined]

@@ -116,6 +116,39 @@ async def test_timeout_on_a_live_connection_keeps_it() -> None:
         assert connection.pending == 0
 
 
+async def test_a_request_is_sent_at_once_over_an_open_connection_only() -> None:
+    async with _server_and_client() as (_, client, address):
+        assert client.send(address, RemotingCommand(105)) is None
+        connection = await client.connect(address)
+        sent = client.send(address, RemotingCommand(105, ext_fields={"n": "7"}))
+        assert sent is not None
+        assert connection.pending == 1
+        assert (await sent.result()).ext_fields == {"n": "7"}
+        connection.abort()
+        assert client.send(address, RemotingCommand(105)) is None
+
+
+async def test_a_request_that_waits_for_its_answer_alone_times_out_as_an_invoke() -> None:
+    async with _server_and_client() as (_, client, address):
+        connection = await client.connect(address)
+        sent = client.send(address, RemotingCommand(11), timeout_s=0.02)
+        assert sent is not None
+        with pytest.raises(RequestTimeoutError):
+            await sent.result()
+        assert not connection.is_open
+
+
+async def test_a_dropped_request_waits_no_more() -> None:
+    async with _server_and_client() as (_, client, address):
+        connection = await client.connect(address)
+        sent = client.send(address, RemotingCommand(105))
+        assert sent is not None
+        sent.drop()
+        assert connection.pending == 0
+        await client.invoke(address, RemotingCommand(105))
+        assert not sent.answer.done()
+
+
 async def test_oneway_arrives_without_an_answer() -> None:
     got: list[RemotingCommand] = []
     router = Router()
