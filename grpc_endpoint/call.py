@@ -72,7 +72,9 @@ class Call:
 
 
 class Begun(Protocol):
-    """A call whose request to a broker is sent, without a task of its own."""
+    """A call of which all is known that its request to a broker needs. `sent`: it was sent, without a task;
+    None: `result` sends it.
+    """
 
     @property
     def sent(self) -> SentRequest | None: ...

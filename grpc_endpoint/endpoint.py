@@ -110,7 +110,10 @@ class Endpoint:
             "PullMessage": self._offsets.pull_message,
             "Telemetry": self._telemetry.telemetry,
         }
-        at_once: dict[str, AtOnce] = {"SendMessage": self._sending.send_at_once}
+        at_once: dict[str, AtOnce] = {
+            "SendMessage": self._sending.send_at_once,
+            "AckMessage": self._receiving.ack_at_once,
+        }
         service = messaging_pb2.DESCRIPTOR.services_by_name["MessagingService"]
         return {
             each.name: Method(

@@ -12,8 +12,8 @@ id is the message's own and its proxy remembers the rest; ours names the half me
     queue offset | position | broker | unique key        separated by colons
 """
 
-from dataclasses import dataclass, replace
-from typing import Final, Self
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Self
 
 from broker.pop.names import HandleError, mark_of, marked_topic
 from grpc_endpoint.messaging_pb2 import Code
@@ -23,8 +23,7 @@ _CHARS_MAX: Final = 1_024
 _LONG_MAX: Final = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiptHandle:
+class ReceiptHandle(NamedTuple):
     """Names one message that was handed out, and the pop that did it. `position`: -1 where not known."""
 
     start_offset: int
@@ -79,8 +78,7 @@ class ReceiptHandle:
 
     def changed(self, pop_time_ms: int, invisible_ms: int, revive_queue_id: int) -> "ReceiptHandle":
         """The handle after a change of the invisible time."""
-        return replace(
-            self,
+        return self._replace(
             start_offset=self.offset,
             pop_time_ms=pop_time_ms,
             invisible_ms=invisible_ms,

@@ -3,8 +3,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.pop.names import MARK_NORMAL, MARK_RETRY, MARK_RETRY_V2
 from grpc_endpoint.handles import ReceiptHandle, mark_in
@@ -18,8 +17,7 @@ _MARKS: Final = (MARK_NORMAL, MARK_RETRY, MARK_RETRY_V2)
 _COUNT_OF_OFFSET: Final = "qo"
 
 
-@dataclass(frozen=True, slots=True)
-class Popped:
+class Popped(NamedTuple):
     """One message that was handed out. `attempts`: how often it was before."""
 
     handle: ReceiptHandle
@@ -34,9 +32,10 @@ def read_popped(answer: RemotingCommand, group: str, broker_name: str, *, in_ord
     try:
         starts = _starts(ext.get("startOffsetInfo", ""))
         counts = _counts(ext.get("orderCountInfo", "")) if in_order else {}
+        times = int(ext["popTime"]), int(ext["invisibleTime"]), int(ext["reviveQid"])
         records = decode_records(answer.body)
         unpack(records)
-        return [_popped(each, ext, starts, counts, group, broker_name) for each in records]
+        return [_popped(each, times, starts, counts, group, broker_name) for each in records]
     except (KeyError, ValueError, CorruptRecordError) as error:
         message = f"the broker's answer cannot be read: {error!r}"
         raise StatusError(Code.INTERNAL_SERVER_ERROR, message) from error
@@ -44,32 +43,35 @@ def read_popped(answer: RemotingCommand, group: str, broker_name: str, *, in_ord
 
 def _popped(
     record: Record,
-    ext: Mapping[str, str],
+    times: tuple[int, int, int],
     starts: Mapping[tuple[str, int], int],
     counts: Mapping[tuple[str, str], int],
     group: str,
     broker_name: str,
 ) -> Popped:
-    mark = mark_in(record.topic)
+    mark, (popped_ms, invisible_ms, revive_queue_id) = mark_in(record.topic), times
     handle = ReceiptHandle(
         start_offset=starts[mark, record.queue_id],
-        pop_time_ms=int(ext["popTime"]),
-        invisible_ms=int(ext["invisibleTime"]),
-        revive_queue_id=int(ext["reviveQid"]),
+        pop_time_ms=popped_ms,
+        invisible_ms=invisible_ms,
+        revive_queue_id=revive_queue_id,
         mark=mark,
         broker_name=broker_name,
         queue_id=record.queue_id,
         offset=record.queue_offset,
         position=record.physical_offset,
     )
-    of_message = f"{_COUNT_OF_OFFSET}{record.queue_id}%{record.queue_offset}"
-    count = counts.get((mark, of_message), counts.get((mark, str(record.queue_id)), 0))
-    if count > 0:
-        record.reconsume_times = count
+    if counts:
+        of_message = f"{_COUNT_OF_OFFSET}{record.queue_id}%{record.queue_offset}"
+        count = counts.get((mark, of_message), counts.get((mark, str(record.queue_id)), 0))
+        if count > 0:
+            record.reconsume_times = count
     properties = parse_properties(record.properties)
     message = message_of(record, group, properties)
-    message.system_properties.receipt_handle = str(handle)
-    message.system_properties.invisible_duration.FromMilliseconds(handle.invisible_ms)
+    system = message.system_properties
+    system.receipt_handle = str(handle)
+    system.invisible_duration.seconds, ms = divmod(invisible_ms, 1_000)
+    system.invisible_duration.nanos = ms * 1_000_000
     return Popped(handle, message, properties.get(TAGS, ""), record.reconsume_times)
 
 

@@ -6,6 +6,7 @@ messages because every field has its property.
 import hashlib
 import ipaddress
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -13,12 +14,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from broker.pop.names import origin_topic
 from grpc_endpoint.messaging_pb2 import (
     DeadLetterQueue,
-    Digest,
     DigestType,
     Encoding,
     Message,
     MessageType,
-    Resource,
     SystemProperties,
 )
 from remoting.message_body import COMPRESSED, BodyError, unpack_body
@@ -72,6 +71,8 @@ SYSTEM_PROPERTIES: Final = frozenset(
 _HIDDEN: Final = SYSTEM_PROPERTIES | {SHARDING_KEY, TRACE_CONTEXT, "__transactionId__", IMMUNITY_S}
 """RocketMQ's proxy shows the last four as user properties, too; their fields have them already."""
 
+_OF_DELAYS: Final = frozenset({DELAY_LEVEL, DELIVER_MS, DELAY_S, DELAY_MS})
+_HOSTS_KEPT: Final = 1_024
 _DIGITS_MAX: Final = 14
 _INT_MAX: Final = 2**31 - 1
 
@@ -80,7 +81,7 @@ def type_of(properties: Mapping[str, str]) -> MessageType:
     """The type of a message with these properties (TopicMessageType.parseFromMessageProperty)."""
     if properties.get(TRANSACTION) == "true":
         return MessageType.TRANSACTION
-    if any(name in properties for name in (DELAY_LEVEL, DELIVER_MS, DELAY_S, DELAY_MS)):
+    if not _OF_DELAYS.isdisjoint(properties):
         return MessageType.DELAY
     if SHARDING_KEY in properties:
         return MessageType.FIFO
@@ -90,8 +91,15 @@ def type_of(properties: Mapping[str, str]) -> MessageType:
 
 
 def timestamp(time_ms: int) -> Timestamp:
+    made = Timestamp()
+    _set_time(made, time_ms)
+    return made
+
+
+def _set_time(field: Timestamp, time_ms: int) -> None:
     seconds, ms = divmod(time_ms, 1_000)
-    return Timestamp(seconds=seconds, nanos=ms * 1_000_000)
+    field.seconds = seconds
+    field.nanos = ms * 1_000_000
 
 
 def unique_id(record: Record, properties: Mapping[str, str]) -> str:
@@ -99,6 +107,7 @@ def unique_id(record: Record, properties: Mapping[str, str]) -> str:
     return properties.get(UNIQUE_KEY) or offset_msg_id(record.store_host, record.physical_offset)
 
 
+@lru_cache(_HOSTS_KEPT)
 def host_text(packed: bytes) -> str:
     """`address:port` of a record's host."""
     address = ipaddress.ip_address(packed[:-4])
@@ -109,12 +118,26 @@ def host_text(packed: bytes) -> str:
 def message_of(record: Record, group: str, properties: Mapping[str, str] | None = None) -> Message:
     """The record as its consumers see it: in the topic that it was sent to, with no receipt handle."""
     known = parse_properties(record.properties) if properties is None else properties
-    return Message(
-        topic=Resource(name=origin_topic(record.topic, group)),
-        user_properties={name: value for name, value in known.items() if name not in _HIDDEN},
-        system_properties=_system_properties(record, known),
-        body=record.body,
-    )
+    made = Message(body=record.body)
+    made.topic.name = origin_topic(record.topic, group)
+    if own := {name: value for name, value in known.items() if name not in _HIDDEN}:
+        made.user_properties.update(own)
+    # Field by field: a message that is made apart and then put in is copied.
+    system, get = made.system_properties, known.get
+    system.message_id = unique_id(record, known)
+    system.body_digest.type = DigestType.MD5
+    system.body_digest.checksum = _md5(record.body)
+    system.body_encoding = Encoding.GZIP if record.sys_flag & COMPRESSED else Encoding.IDENTITY
+    system.message_type = type_of(known)
+    _set_time(system.born_timestamp, record.born_timestamp_ms)
+    system.born_host = get(BORN_HOST) or host_text(record.born_host).rpartition(":")[0].strip("[]")
+    _set_time(system.store_timestamp, record.store_timestamp_ms)
+    system.store_host = host_text(record.store_host)
+    system.queue_id = record.queue_id
+    system.queue_offset = record.queue_offset
+    system.delivery_attempt = record.reconsume_times + 1
+    _add_optional(system, known)
+    return made
 
 
 def unpack(records: Iterable[Record]) -> None:
@@ -134,40 +157,26 @@ def unpack(records: Iterable[Record]) -> None:
             record.body, record.sys_flag = body, record.sys_flag & ~COMPRESSED
 
 
-def _keys_of(text: str) -> list[str]:
-    text = text.rstrip(KEY_SEPARATOR)
-    return text.split(KEY_SEPARATOR) if text else []
-
-
-def _system_properties(record: Record, properties: Mapping[str, str]) -> SystemProperties:
+def _add_optional(system: SystemProperties, properties: Mapping[str, str]) -> None:
     get = properties.get
-    made = SystemProperties(
-        keys=_keys_of(get(KEYS, "")),
-        message_id=unique_id(record, properties),
-        body_digest=Digest(type=DigestType.MD5, checksum=_md5(record.body)),
-        body_encoding=Encoding.GZIP if record.sys_flag & COMPRESSED else Encoding.IDENTITY,
-        message_type=type_of(properties),
-        born_timestamp=timestamp(record.born_timestamp_ms),
-        born_host=get(BORN_HOST) or str(ipaddress.ip_address(record.born_host[:-4])),
-        store_timestamp=timestamp(record.store_timestamp_ms),
-        store_host=host_text(record.store_host),
-        queue_id=record.queue_id,
-        queue_offset=record.queue_offset,
-        delivery_attempt=record.reconsume_times + 1,
-        tag=get(TAGS),
-        message_group=get(SHARDING_KEY),
-        lite_topic=get(LITE_TOPIC),
-        trace_context=get(TRACE_CONTEXT),
-    )
+    if keys := get(KEYS, "").rstrip(KEY_SEPARATOR):
+        system.keys.extend(keys.split(KEY_SEPARATOR))
+    if (tag := get(TAGS)) is not None:
+        system.tag = tag
+    if (message_group := get(SHARDING_KEY)) is not None:
+        system.message_group = message_group
+    if (lite_topic := get(LITE_TOPIC)) is not None:
+        system.lite_topic = lite_topic
+    if (context := get(TRACE_CONTEXT)) is not None:
+        system.trace_context = context
     delivery_ms, priority = _number(get(DELIVER_MS) or get(OUT_MS)), _number(get(PRIORITY))
     if delivery_ms is not None:
-        made.delivery_timestamp.CopyFrom(timestamp(delivery_ms))
+        _set_time(system.delivery_timestamp, delivery_ms)
     if priority is not None and priority <= _INT_MAX:
-        made.priority = priority
+        system.priority = priority
     origin, origin_id = get(DLQ_TOPIC), get(DLQ_MESSAGE_ID)
     if origin and origin_id:
-        made.dead_letter_queue.CopyFrom(DeadLetterQueue(topic=origin, message_id=origin_id))
-    return made
+        system.dead_letter_queue.CopyFrom(DeadLetterQueue(topic=origin, message_id=origin_id))
 
 
 def _number(text: str | None) -> int | None:

@@ -42,6 +42,8 @@ from grpc_endpoint.renewal import INVISIBLE_MS, Renewals
 from grpc_endpoint.routes import ANY_QUEUE
 from grpc_endpoint.status import StatusError, combined, ok, status_of
 from grpc_endpoint.validation import INVISIBLE_MIN_MS, check_invisible, group_of, topic_of
+from remoting.acl import GrpcProof
+from remoting.client.aio import SentRequest
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.headers.consume import ConsumerSendMsgBackRequestHeader
@@ -256,6 +258,23 @@ class Receiving:
         status = combined((entry.status for entry in entries), "ack message result is empty")
         return AckMessageResponse(status=status, entries=entries)
 
+    def ack_at_once(self, call: Call, request: AckMessageRequest) -> "Ack | None":
+        """Begin to acknowledge one message. None: there are more, it is renewed (which may be under way), or
+        `ack_message` says what is wrong.
+        """
+        if len(request.entries) != 1:
+            return None
+        topic, group, entry = topic_of(request.topic), group_of(request.group), request.entries[0]
+        try:
+            handle = ReceiptHandle.parse(entry.receipt_handle)
+            if self._renewals.has(call.client_id, group, handle):
+                return None
+            ack = Ack(self._brokers, topic, handle, _ack_command(group, topic, handle), entry)
+        except StatusError:
+            return None
+        ack.begin(call.proof)
+        return ack
+
     async def _ack_entry(
         self, call: Call, group: str, topic: str, entry: AckMessageEntry
     ) -> AckMessageResultEntry:
@@ -263,25 +282,13 @@ class Receiving:
             known = ReceiptHandle.parse(entry.receipt_handle)
             async with self._renewals.ending(call.client_id, group, known) as handle:
                 await self._ack(group, topic, handle)
-            status = ok()
         except StatusError as error:
-            status = status_of(error)
-        return AckMessageResultEntry(
-            message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status
-        )
+            return _ack_result(entry, status_of(error))
+        return _ack_result(entry, ok())
 
     async def _ack(self, group: str, topic: str, handle: ReceiptHandle) -> None:
-        """Raises StatusError. After a repeated request an ended handle is the first one's doing."""
-        handle.check_not_over(_now_ms())
-        header = AckMessageRequestHeader(
-            consumer_group=group,
-            topic=handle.topic(topic, group),
-            queue_id=handle.queue_id,
-            extra_info=str(handle),
-            offset=handle.offset,
-        )
-        command = RemotingCommand(RequestCode.ACK_MESSAGE, ext_fields=header.ext_fields())
-        _check_ended(await self._ask(handle, command, topic, _ENDED))
+        """Raises StatusError."""
+        await Ack(self._brokers, topic, handle, _ack_command(group, topic, handle)).ended()
 
     async def change_invisible_duration(
         self, call: Call, request: ChangeInvisibleDurationRequest
@@ -353,10 +360,86 @@ class Receiving:
             raise StatusError(Code.INVALID_RECEIPT_HANDLE, error.message) from error
 
 
-def _check_ended(answer: Answer) -> None:
-    if answer.command.code == ResponseCode.NO_MESSAGE and not answer.is_repeated:
-        message = answer.command.remark or "the handle is not valid any more"
-        raise StatusError(Code.INVALID_RECEIPT_HANDLE, message)
+class Ack:
+    """An acknowledgement: the broker's request, and the entry of a caller's that it is."""
+
+    __slots__ = ("_brokers", "_command", "_end_s", "_entry", "_handle", "_topic", "sent")
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        topic: str,
+        handle: ReceiptHandle,
+        command: RemotingCommand,
+        entry: AckMessageEntry | None = None,
+    ) -> None:
+        self.sent: SentRequest | None = None
+        self._brokers = brokers
+        self._topic = topic
+        self._handle = handle
+        self._command = command
+        self._entry = entry
+        self._end_s = asyncio.get_running_loop().time() + REQUEST_S
+
+    def begin(self, proof: GrpcProof | None) -> None:
+        """Send it, if that can be done at once."""
+        self.sent = self._brokers.send(self._handle.broker_name, self._command, self._end_s, proof)
+
+    def response(self, answer: RemotingCommand) -> AckMessageResponse | None:
+        """Begun: what the first try's answer becomes; None: `result` has to go on."""
+        return _ack_response(_ack_result(self._entry, ok())) if answer.code == ResponseCode.SUCCESS else None
+
+    async def result(self) -> AckMessageResponse:
+        """From the first try on, or after it."""
+        return _ack_response(await self.entry())
+
+    async def entry(self) -> AckMessageResultEntry:
+        """How it has ended, for the caller."""
+        try:
+            await self.ended()
+        except StatusError as error:
+            return _ack_result(self._entry, status_of(error))
+        return _ack_result(self._entry, ok())
+
+    async def ended(self) -> None:
+        """Raises StatusError. After a repeated request an ended handle is the first one's doing."""
+        try:
+            answer = await self._brokers.ask(
+                *(self._handle.broker_name, self._command, self._end_s),
+                topic=self._topic,
+                accepted=_ENDED,
+                sent=self.sent,
+            )
+        except UnknownBrokerError as error:
+            raise StatusError(Code.INVALID_RECEIPT_HANDLE, error.message) from error
+        if answer.command.code == ResponseCode.NO_MESSAGE and not answer.is_repeated:
+            message = answer.command.remark or "the handle is not valid any more"
+            raise StatusError(Code.INVALID_RECEIPT_HANDLE, message)
+
+
+def _ack_result(entry: AckMessageEntry | None, status: Status) -> AckMessageResultEntry:
+    if entry is None:
+        return AckMessageResultEntry(status=status)
+    return AckMessageResultEntry(
+        message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status
+    )
+
+
+def _ack_response(result: AckMessageResultEntry) -> AckMessageResponse:
+    return AckMessageResponse(status=combined((result.status,), ""), entries=(result,))
+
+
+def _ack_command(group: str, topic: str, handle: ReceiptHandle) -> RemotingCommand:
+    """Raises StatusError."""
+    handle.check_not_over(_now_ms())
+    header = AckMessageRequestHeader(
+        consumer_group=group,
+        topic=handle.topic(topic, group),
+        queue_id=handle.queue_id,
+        extra_info=str(handle),
+        offset=handle.offset,
+    )
+    return RemotingCommand(RequestCode.ACK_MESSAGE, ext_fields=header.ext_fields())
 
 
 def _pop_command(

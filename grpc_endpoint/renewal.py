@@ -82,6 +82,10 @@ class Renewals:
         self._renewed[key] = _Renewed(topic, handle, attempts, _now_ms(), copy_context())
         self._schedule(key, handle.visible_at_ms - AHEAD_MS)
 
+    def has(self, client_id: str, group: str, handle: ReceiptHandle) -> bool:
+        """Whether the message is renewed: then only `ending` knows its newest handle."""
+        return bool(self._renewed) and (client_id, group, str(handle)) in self._renewed
+
     def take(self, client_id: str, group: str, handle: ReceiptHandle) -> ReceiptHandle:
         """The newest handle of the message, which is not renewed any more."""
         renewed = self._renewed.pop((client_id, group, str(handle)), None)

@@ -390,16 +390,19 @@ class RpcCall:
         return self._serve(request) if self._served.unary is not None else self._serve_stream(request)
 
     def _is_begun(self, at_once: Callable[[Call, Any], Begun | None], request: Any) -> bool:
-        """Whether it needs no task for now: it waits for a broker's answer only, or has ended."""
+        """Whether it is under way, or has ended."""
         try:
             begun = at_once(self._call(), request)
         except Exception as error:  # noqa: BLE001  becomes the answer, and a line of the log
             self._answer_error(error)
             return True
-        if begun is None or begun.sent is None:
+        if begun is None:
             return False
-        self._begun = begun
-        begun.sent.answer.add_done_callback(self._answered)
+        if begun.sent is None:
+            self._task = self._loop.create_task(self._serve(None, begun))
+        else:
+            self._begun = begun
+            begun.sent.answer.add_done_callback(self._answered)
         return True
 
     def _answered(self, answer: asyncio.Future[RemotingCommand]) -> None:
@@ -471,7 +474,8 @@ class RpcCall:
             answers = cast("Any", served.stream(self._entered(), request))
             async with aclosing(answers):
                 async for answer in answers:
-                    await self._send(answer, is_first=first is None)
+                    if not self._is_sent(answer, is_first=first is None):
+                        await self._drain()
                     first = first or answer
             code = 0 if first is None else served.code_of(first)
         except Exception as error:  # noqa: BLE001  # as above
@@ -480,7 +484,8 @@ class RpcCall:
                 code = error.status.name if isinstance(error, RpcError) else REFUSED
                 return
             code = served.code_of(refusal)
-            await self._send(refusal, is_first=first is None)
+            if not self._is_sent(refusal, is_first=first is None):
+                await self._drain()
             first = refusal
         finally:
             self._count(code)
@@ -501,16 +506,19 @@ class RpcCall:
             )
         return None
 
-    async def _send(self, answer: Message, *, is_first: bool) -> None:
-        """Returns when it was written: the peer's windows let it through."""
+    def _is_sent(self, answer: Message, *, is_first: bool) -> bool:
+        """Whether it was written: the peer's windows let it through."""
         stream = self._stream
         if is_first:
             stream.send_head(_HEAD)
         data = answer.SerializeToString()
         stream.send(b"\0" + len(data).to_bytes(4, "big") + data)
-        if stream.unsent_bytes:
-            self._drained = self._loop.create_future()
-            await self._drained
+        return not stream.unsent_bytes
+
+    async def _drain(self) -> None:
+        """Returns when all was written."""
+        self._drained = self._loop.create_future()
+        await self._drained
 
     def _end(self, fields: tuple[Field, ...], *, has_head: bool) -> None:
         self._stream.end(encoded(fields if has_head else (*_CONTENT, *fields)))

@@ -109,7 +109,8 @@ class Sending:
         if types is None or route is None or not (queues := self._publish_queues(topic, route)):
             return None
         send = self._send(call, topic, messages, properties, types, queues)
-        return send if send.begin(call.proof) else None
+        send.begin(call.proof)
+        return send
 
     def _checked(
         self, call: Call, request: SendMessageRequest
@@ -206,10 +207,9 @@ class Send:
         self._command = command
         self._end_s = end_s
 
-    def begin(self, proof: GrpcProof | None) -> bool:
-        """Whether it could be sent at once."""
+    def begin(self, proof: GrpcProof | None) -> None:
+        """Send it, if that can be done at once."""
         self.sent = self._brokers.send(self._broker_name, self._command, self._end_s, proof)
-        return self.sent is not None
 
     def response(self, answer: RemotingCommand) -> SendMessageResponse | None:
         """Begun: what the first try's answer becomes; None: `result` has to go on. Raises StatusError."""

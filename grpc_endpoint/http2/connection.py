@@ -142,10 +142,16 @@ class Stream:
 
     def send(self, data: bytes) -> None:
         """Bytes of the answer's body."""
-        if self.is_open:
-            self._out.append(data)
-            self.unsent_bytes += len(data)
-            self._connection.queued(self, len(data))
+        if not self.is_open:
+            return
+        connection, size = self._connection, len(data)
+        if not self._out and size <= self.window and connection.may_send(size):
+            self.window -= size
+            connection.write_frame(self.id, data)
+            return
+        self._out.append(data)
+        self.unsent_bytes += size
+        connection.queued(self, size)
 
     def answer(self, block: bytes, data: bytes, trailers: bytes) -> None:
         """A whole answer."""
@@ -645,6 +651,11 @@ class Http2Connection:
         self.write(
             frames.header_frames(stream_id, block, ends_stream=ends_stream, frame_bytes=self._frame_bytes)
         )
+
+    def write_frame(self, stream_id: int, data: bytes) -> None:
+        """One DATA frame that the windows let through."""
+        self._window -= len(data)
+        self.write(frames.frame(frames.DATA, 0, stream_id, data))
 
     def write_data(self, stream_id: int, part: bytes | memoryview) -> None:
         """Bytes that the windows let through, in as many frames as they need."""

@@ -14,6 +14,9 @@ from grpc import aio
 from grpc_endpoint.call import PROOF
 from grpc_endpoint.endpoint import SERVICE, Endpoint
 from grpc_endpoint.messaging_pb2 import (
+    AckMessageEntry,
+    AckMessageRequest,
+    AckMessageResponse,
     Code,
     Message,
     Resource,
@@ -29,7 +32,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import RemotingClosedError
 from tests.support.polling import until
 from tests.unit.grpc_endpoint.cluster import NAMESRV, NEW, OLD, answer
-from tests.unit.grpc_endpoint.test_calls import FakeClient
+from tests.unit.grpc_endpoint.test_calls import FakeClient, handle
 
 METADATA = (("x-mq-client-id", "client-1"),)
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -51,9 +54,10 @@ class Producer:
 
     def __init__(self, cluster: FakeClient, server: GrpcServer, channel: aio.Channel) -> None:
         self.cluster = cluster
+        self.channel: Any = channel
         self.figures = server.calls["SendMessage"]
         write, read = SendMessageRequest.SerializeToString, SendMessageResponse.FromString
-        self.call: Any = channel.unary_unary(f"/{SERVICE}/SendMessage", write, read)
+        self.call: Any = self.channel.unary_unary(f"/{SERVICE}/SendMessage", write, read)
 
     async def send(
         self, *answers: Any, body: bytes = b"a book", topic: str = "orders"
@@ -123,6 +127,64 @@ async def test_refusals_are_answers(scripted: list[Any], fields: dict[str, Any],
         response = await producer.send(*scripted, **fields)
         assert response.status.code == code
         assert (producer.figures.open, producer.figures.ended) == (0, {Code.OK: 1, code: 1})
+
+
+async def acknowledged(producer: Producer, *handles: str) -> AckMessageResponse:
+    write, read = AckMessageRequest.SerializeToString, AckMessageResponse.FromString
+    call = producer.channel.unary_unary(f"/{SERVICE}/AckMessage", write, read)
+    entries = [AckMessageEntry(message_id="m", receipt_handle=each) for each in handles]
+    asked = AckMessageRequest(topic=Resource(name="orders"), group=Resource(name="billing"), entries=entries)
+    response = await call(asked, metadata=METADATA, timeout=5)
+    assert isinstance(response, AckMessageResponse)
+    assert [each.receipt_handle for each in response.entries] == list(handles)
+    return response
+
+
+@pytest.mark.parametrize(
+    ("answers", "code", "requests"),
+    [
+        ([answer()], Code.OK, 1),
+        ([answer(ResponseCode.NO_MESSAGE, "ended before")], Code.INVALID_RECEIPT_HANDLE, 1),
+        ([RemotingClosedError("closed"), answer(ResponseCode.NO_MESSAGE)], Code.OK, 2),
+        ([answer(ResponseCode.NO_PERMISSION, "you may not")], Code.FORBIDDEN, 1),
+    ],
+)
+async def test_one_acknowledgement_is_begun_at_once(answers: list[Any], code: Code, requests: int) -> None:
+    async with producing() as producer:
+        producer.cluster.script(RequestCode.ACK_MESSAGE, *answers)
+        response = await acknowledged(producer, str(handle()))
+        assert (response.status.code, response.entries[0].status.code) == (code, code)
+        assert len(producer.cluster.at_once) == 1
+        asked = producer.cluster.requests(RequestCode.ACK_MESSAGE)
+        assert len(asked) == requests
+        assert asked[0].ext_fields["extraInfo"] == response.entries[0].receipt_handle
+        assert asked[0].ext_fields["LEDGERMQ_GRPC_HOST"] == "127.0.0.1"
+
+
+async def test_without_an_open_connection_an_acknowledgement_waits_for_one() -> None:
+    async with producing() as producer:
+        producer.cluster.is_connected = False
+        response = await acknowledged(producer, str(handle()))
+        assert response.entries[0].status.code == Code.OK
+        assert not producer.cluster.at_once
+        assert len(producer.cluster.requests(RequestCode.ACK_MESSAGE)) == 1
+
+
+@pytest.mark.parametrize("text", ["no handle", str(handle(pop_time_ms=1))])
+async def test_a_handle_that_is_none_is_named_in_the_answer(text: str) -> None:
+    async with producing() as producer:
+        response = await acknowledged(producer, text)
+        assert response.entries[0].status.code == Code.INVALID_RECEIPT_HANDLE
+        assert producer.cluster.requests(RequestCode.ACK_MESSAGE) == []
+
+
+async def test_several_acknowledgements_end_each_for_itself() -> None:
+    async with producing() as producer:
+        producer.cluster.script(RequestCode.ACK_MESSAGE, answer(), answer(ResponseCode.NO_MESSAGE))
+        response = await acknowledged(producer, str(handle()), str(handle(offset=8)))
+        assert response.status.code == Code.MULTIPLE_RESULTS
+        found = [each.status.code for each in response.entries]
+        assert found == [Code.OK, Code.INVALID_RECEIPT_HANDLE]
 
 
 async def test_the_answer_of_a_caller_who_has_gone_is_dropped() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 
@@ -38,7 +37,7 @@ class Broker:
             raise StatusError(Code.INVALID_RECEIPT_HANDLE, "not valid")
         if self.is_soon_due:
             return due_handle(handle.offset)
-        return replace(handle, pop_time_ms=time.time_ns() // 1_000_000, invisible_ms=time_ms)
+        return handle._replace(pop_time_ms=time.time_ns() // 1_000_000, invisible_ms=time_ms)
 
     async def pause(self, group: str, attempts: int) -> int:
         return 30_000 + attempts
@@ -132,7 +131,7 @@ async def test_no_renewal_outlives_a_dead_endpoint_by_more_than_a_minute() -> No
 async def test_what_is_not_due_is_left_alone() -> None:
     broker = Broker()
     renewals = Renewals(broker.change, broker.pause)
-    renewals.add("client", "billing", "orders", replace(due_handle(), invisible_ms=3_600_000), 0)
+    renewals.add("client", "billing", "orders", due_handle()._replace(invisible_ms=3_600_000), 0)
     renewals.add("client", "billing", "orders", due_handle(8), 0)
     await run_until(renewals, broker, 1)
     assert [offset for _, _, offset, _ in broker.changes] == [8]
