@@ -1,6 +1,8 @@
-"""The gRPC endpoint under sends of RocketMQ's Go client, beside three nodes on this machine.
+"""The gRPC endpoint under RocketMQ's Go client, beside three nodes on this machine: sends, and receives of 32
+messages that are acknowledged one by one.
 
-usage: python -m bench.grpc_endpoint [--threads 1 64 1000] [--tls] [--endpoint TREE NAME ...] [--save NAME]
+usage: python -m bench.grpc_endpoint [--threads 1 64 1000] [--receive 64] [--tls] [--endpoint TREE NAME ...]
+       [--save NAME]
 
 Each endpoint is started from its own checkout (by default this one); all of them serve the same nodes, one
 after the other, each warm. Where other work shares the machine only the CPU time of a call can be compared.
@@ -28,6 +30,7 @@ from ledgermq.load.cluster import LoadCluster, ask
 
 CLIENT = ROOT / ".cache/go-grpc-client"
 START_LIMIT_S = 60.0
+DRAIN_LIMIT_S = 90.0
 TOPIC = "BenchGrpc"
 
 
@@ -37,18 +40,28 @@ def cpu_s(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def measure(side: LedgerMQ, port: int, endpoint: psutil.Process, load: dict[str, Any]) -> dict[str, Any]:
+def client_processes() -> list[psutil.Process]:
+    """The load program that `figures_of` has started."""
+    return [each for each in psutil.Process().children() if each.name().startswith(CLIENT.name[:15])]
+
+
+def measure(
+    side: LedgerMQ, port: int, endpoint: psutil.Process, action: str, load: dict[str, Any]
+) -> dict[str, Any]:
     """Run the load; the client's figures, with the CPU time of a call in each kind of process (µs)."""
-    watched = {"endpoint": [endpoint], "nodes": list(side.nodes().values())}
+    nodes, leader = side.nodes(), side.leader()
+    followers = [process for name, process in nodes.items() if name != leader]
     used: dict[str, float] = {}
 
     def mark() -> None:
+        watched = {"endpoint": [endpoint], "nodes": list(nodes.values()), "leader": [nodes[leader]]}
+        watched |= {"followers": followers, "client": client_processes()}
         for name, processes in watched.items():
             used[name] = sum(map(cpu_s, processes)) - used.get(name, 0.0)
 
-    command = [str(CLIENT), "load", f"endpoint=127.0.0.1:{port}", f"topic={TOPIC}", f"out={side.folder}/out"]
+    command = [str(CLIENT), action, f"endpoint=127.0.0.1:{port}", f"topic={TOPIC}", f"out={side.folder}/out"]
     command += [f"{name}={value}" for name, value in load.items()]
-    figures = figures_of(command, START_LIMIT_S + load["seconds"], {"WARM": mark, "END": mark})
+    figures = figures_of(command, START_LIMIT_S + DRAIN_LIMIT_S, {"WARM": mark, "END": mark})
     for name, seconds in used.items():
         figures[f"{name}_us_a_call"] = round(seconds / max(1, figures["sent"]) * 1e6)
     figures["endpoint_mb"] = round(endpoint.memory_info().rss / 1e6)
@@ -85,6 +98,8 @@ def create_topic(side: LedgerMQ) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 64, 1_000])
+    parser.add_argument("--receive", type=int, nargs="*", default=[64], help="goroutines that receive")
+    parser.add_argument("--messages", type=int, default=20_000, help="that they receive")
     parser.add_argument("--tls", action="store_true", help="the client speaks TLS")
     parser.add_argument("--size", type=int, default=1_024)
     parser.add_argument("--seconds", type=int, default=8)
@@ -106,9 +121,14 @@ def main() -> None:
                 port = free_base([0])
                 endpoint = start_endpoint(side, Path(tree), name, port)
                 for threads in arguments.threads:
-                    found = measure(side, port, endpoint, load | {"threads": threads})
+                    found = measure(side, port, endpoint, "load", load | {"threads": threads})
                     results.setdefault(name, {})[f"{threads} threads"] = found
                     print(f"{name}, {threads} threads: {json.dumps(found)}", flush=True)
+                for threads in arguments.receive:
+                    group = {"group": f"{name}-{threads}", "count": arguments.messages}
+                    found = measure(side, port, endpoint, "drain", load | group | {"threads": threads})
+                    results.setdefault(name, {})[f"{threads} threads receive"] = found
+                    print(f"{name}, {threads} threads that receive: {json.dumps(found)}", flush=True)
                 endpoint.terminate()
                 endpoint.wait(30)
         finally:

@@ -7,6 +7,7 @@ import (
 	"os"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	rocketmq "github.com/apache/rocketmq-clients/golang/v5"
@@ -57,11 +58,86 @@ func load() {
 		times = append(times, found...)
 		failed += failures[thread]
 	}
+	show(times, failed, end.Sub(begin).Seconds())
+	check(producer.GracefulStop())
+}
+
+// show prints the figures of calls that took these times (ms) as one line of JSON.
+func show(times []float64, failed int, seconds float64) {
 	sort.Float64s(times)
 	at := func(part float64) float64 { return times[int(part*float64(len(times)-1))] }
 	check(json.NewEncoder(os.Stdout).Encode(map[string]any{
-		"sent": len(times), "failed": failed, "rate": float64(len(times)) / end.Sub(begin).Seconds(),
+		"sent": len(times), "failed": failed, "rate": float64(len(times)) / seconds,
 		"p50_ms": at(0.5), "p99_ms": at(0.99), "max_ms": at(1),
 	}))
+}
+
+// fill sends so many messages with so many goroutines.
+func fill(count, threads int) {
+	producer := started(rocketmq.NewProducer(configuration(), rocketmq.WithTopics(options["topic"])))
+	body := make([]byte, number("size", 1024))
+	var group sync.WaitGroup
+	var left atomic.Int64
+	left.Store(int64(count))
+	for range threads {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			for left.Add(-1) >= 0 {
+				message := &rocketmq.Message{Topic: options["topic"], Body: body}
+				for _, err := producer.Send(context.Background(), message); err != nil; {
+					_, err = producer.Send(context.Background(), message)
+				}
+			}
+		}()
+	}
+	group.Wait()
 	check(producer.GracefulStop())
+}
+
+// drain receives and acknowledges count messages with so many goroutines, each a receive and its acknowledgements one
+// after the other. The messages are sent before, when the group has its place in the topic. It prints as load does.
+func drain() {
+	rocketmq.EnableSsl = options["tls"] == "true"
+	consumer, err := rocketmq.NewSimpleConsumer(configuration(), rocketmq.WithSimpleAwaitDuration(pollWait),
+		rocketmq.WithSimpleSubscriptionExpressions(subscription()))
+	check(err)
+	check(consumer.Start())
+	invisible := time.Duration(number("invisibleS", 60)) * time.Second
+	_, _ = consumer.Receive(context.Background(), 1, invisible)
+	count, threads := number("count", 20000), number("threads", 32)
+	fill(count, 500)
+	var left, failed atomic.Int64
+	left.Store(int64(count))
+	var lock sync.Mutex
+	var times []float64
+	fmt.Println("WARM")
+	begin := time.Now()
+	for range threads {
+		go func() {
+			for left.Load() > 0 && time.Since(begin) < limit {
+				messages, _ := consumer.Receive(context.Background(), 32, invisible)
+				for _, message := range messages {
+					from := time.Now()
+					if consumer.Ack(context.Background(), message) != nil {
+						failed.Add(1)
+						continue
+					}
+					lock.Lock()
+					times = append(times, time.Since(from).Seconds()*1000)
+					lock.Unlock()
+					left.Add(-1)
+				}
+			}
+		}()
+	}
+	for left.Load() > 0 && time.Since(begin) < limit {
+		time.Sleep(time.Millisecond)
+	}
+	seconds := time.Since(begin).Seconds()
+	fmt.Println("END")
+	lock.Lock()
+	show(times, int(failed.Load()), seconds)
+	lock.Unlock()
+	check(consumer.GracefulStop())
 }

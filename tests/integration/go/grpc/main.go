@@ -40,7 +40,7 @@ func main() {
 	check(err)
 	report.Encoder = json.NewEncoder(file)
 	rocketmq.ResetLogger()
-	actions := map[string]func(){"send": send, "load": load, "simple": simple, "push": push, "transact": transact}
+	actions := map[string]func(){"send": send, "load": load, "drain": drain, "simple": simple, "push": push, "transact": transact}
 	actions[os.Args[1]]()
 	write(map[string]any{"event": "end"})
 }
