@@ -243,7 +243,7 @@ class Connection(asyncio.Protocol):
             self.drop(opaque)
 
     def drop(self, opaque: int) -> None:
-        """Nobody waits for the answer to this request of ours any more."""
+        """No one waits for the answer to this request of ours any more."""
         self._pending.settle(opaque)
 
     async def secured(self) -> None:

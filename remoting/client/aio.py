@@ -251,7 +251,7 @@ class SentRequest:
             self._connection.drop(self._opaque)
 
     def drop(self) -> None:
-        """Nobody waits for the answer any more."""
+        """No one waits for the answer any more."""
         self._connection.drop(self._opaque)
 
 
