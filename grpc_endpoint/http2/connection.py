@@ -185,10 +185,14 @@ class Stream:
             self._connection.write(frames.rst_stream_frame(self.id, code))
             self.close()
 
-    def close(self) -> None:
+    def close(self) -> Receiver | None:
+        """Returns who still has to learn of it."""
         self.is_open = False
         self._out.clear()
         self._connection.closed(self)
+        # The receiver knows the stream: without this both would wait for the garbage collector.
+        receiver, self.receiver = self.receiver, None
+        return receiver
 
     def pump(self) -> bool:
         """Send what the windows let through, up to SENT_AT_ONCE_BYTES; whether nothing is left."""
@@ -207,10 +211,11 @@ class Stream:
             budget -= size
             self.unsent_bytes -= size
             connection.write_data(self.id, part)
+        receiver = self.receiver
         if self._trailers is not None:
             self._send_trailers(self._trailers)
-        if self.receiver is not None:
-            self.receiver.drained()
+        if receiver is not None:
+            receiver.drained()
         return True
 
     def _send_trailers(self, trailers: bytes) -> None:
@@ -317,11 +322,12 @@ class Http2Connection:
         self.streams.clear()
         self._ready.clear()
         self._starved.clear()
-        self._buffer, self._at, self.has_more, self.unsent_bytes = b"", 0, False, 0
+        self._buffer, self._at, self.has_more = b"", 0, False
         for stream in streams:
-            stream.is_open = False
-            if stream.receiver is not None:
-                stream.receiver.gone()
+            receiver = stream.close()
+            if receiver is not None:
+                receiver.gone()
+        self.unsent_bytes = 0
 
     def announce_end(self) -> None:
         """Ask the peer for no new requests. Those that are on their way are served (6.8)."""
@@ -538,9 +544,9 @@ class Http2Connection:
         if stream is None:
             return
         self._count_reset()
-        stream.close()
-        if stream.receiver is not None:
-            stream.receiver.gone()
+        receiver = stream.close()
+        if receiver is not None:
+            receiver.gone()
 
     def _ping(self, stream_id: int, flags: int, payload: bytes) -> None:
         if stream_id != 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -545,6 +547,30 @@ def test_a_server_that_stops_serves_what_is_on_its_way() -> None:
     assert sorted(server.bodies) == [1, 3]
     server.bodies[1].stream.end(HEAD_BLOCK)
     assert server.frames()[0] == (HEADERS, END_HEADERS | END_STREAM, 1, HEAD_BLOCK)
+
+
+@pytest.mark.parametrize("ending", ["answer", "in parts", "reset by the peer", "connection"])
+def test_what_has_ended_is_freed_without_the_garbage_collector(ending: str) -> None:
+    server = Server()
+    server.get(frame(HEADERS, END_HEADERS | END_STREAM, 1, BLOCK))
+    body = server.bodies.pop(1)
+    if ending == "answer":
+        body.stream.answer(HEAD_BLOCK, b"data", TRAILERS)
+    elif ending == "in parts":
+        body.stream.send_head(HEAD_BLOCK)
+        body.stream.send(b"data")
+        body.stream.end(TRAILERS)
+    elif ending == "reset by the peer":
+        server.get(rst_stream_frame(1, ErrorCode.CANCEL))
+    else:
+        server.http2.abandon()
+    is_left = weakref.ref(body)
+    gc.disable()
+    try:
+        del body
+        assert is_left() is None
+    finally:
+        gc.enable()
 
 
 def test_requests_learn_that_their_connection_has_gone() -> None:
