@@ -35,6 +35,7 @@ from grpc_endpoint.messaging_pb2 import (
     ForwardMessageToDeadLetterQueueResponse,
     ReceiveMessageRequest,
     ReceiveMessageResponse,
+    Status,
 )
 from grpc_endpoint.popped import Popped, read_popped
 from grpc_endpoint.properties import timestamp

@@ -109,7 +109,7 @@ async def test_what_could_not_be_ended_is_known_until_it_is_visible_again() -> N
 async def test_what_could_not_be_ended_is_renewed_no_more() -> None:
     broker = Broker()
     renewals = Renewals(broker.change, broker.pause)
-    handle = replace(due_handle(), invisible_ms=0)
+    handle = due_handle()._replace(invisible_ms=0)
     renewals.add("client", "billing", "orders", handle, 0)
     with pytest.raises(StatusError):
         await ended(renewals, handle, StatusError(Code.PROXY_TIMEOUT, "no leader"))
