@@ -9,15 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.support.lanes import QUICK, SPARK, Lanes
 from tests.support.long_runs import examples, is_long_run
 from tests.support.measures import lines_of
 
 EXAMPLES = 50
-# No deadline: how long an example takes says how busy the machine is.
-settings.register_profile("ledgermq", deadline=None, max_examples=examples(EXAMPLES))
+# How long an example takes, or is drawn, says how busy the machine is.
+settings.register_profile(
+    "ledgermq",
+    deadline=None,
+    max_examples=examples(EXAMPLES),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("ledgermq")
 
 

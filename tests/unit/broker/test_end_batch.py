@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from broker.send import sequenced
 from broker.send.sequenced import EndBatchProcessor
 from broker.state.state import ReplicatedState
 from commitlog.sequences import FIRST_DIGEST, next_digest
@@ -98,6 +99,20 @@ async def test_a_writer_that_is_over_is_so_on_every_node_behind_what_it_wrote(be
     assert list(state.writers.rows()) == rows
     await bench.answer(sequenced_send(0, [b"a"]))
     assert len(bench.stored) == 2, "a late try is still known"
+
+
+async def test_many_writers_are_ended_by_several_records(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sequenced, "ENDED_AT_ONCE", 2)
+    names = [f"w{number}" for number in range(5)]
+    for name in names:
+        await bench.answer(sequenced_send(0, [b"a"], writer_id=name))
+    before = len(bench.log.put_calls)
+    over = {name: {0: (1, b"")} for name in names}
+    assert (await end(bench, BatchEnd(1, over, is_checked=False, is_over=True).body())).code == 0
+    assert len(bench.log.put_calls) == before + 3
+    assert [row[-1] for row in bench.parts.state.writers.rows()] == [True] * 5
 
 
 BAD_WRITERS: list[Any] = [
