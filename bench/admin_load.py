@@ -134,7 +134,7 @@ def measure(plan: Plan) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=MEMORY if plan.in_memory else None) as folder:
         cluster = Cluster(Path(folder))
         try:
-            cluster.start()
+            cluster.start(admin=True)
             admin = cluster.processes()["admin_api"]
             if plan.nice is not None:
                 set_nice(admin, plan.nice)

@@ -110,7 +110,7 @@ def measure(topics: int, groups: int, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         cluster = Cluster(Path(folder))
         try:
-            cluster.start()
+            cluster.start(admin=True)
             leader = cluster.wait_leader()
             address = cluster.address(leader)
             asyncio.run(make_topics(address, names(topics), QUEUES))

@@ -147,7 +147,7 @@ def measure(minutes: float, connections: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         cluster = Cluster(Path(folder))
         try:
-            cluster.start({"enablePropertyFilter": "true"})
+            cluster.start({"enablePropertyFilter": "true"}, admin=True)
             return asdict(observe(cluster, connections, minutes * 60))
         finally:
             cluster.stop()

@@ -20,7 +20,7 @@ def measure(settle_s: float, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         cluster = Cluster(Path(folder))
         try:
-            cluster.start()
+            cluster.start(admin=True)
             time.sleep(settle_s)
             processes = cluster.processes()
             before = {name: sum(process.cpu_times()[:2]) for name, process in processes.items()}

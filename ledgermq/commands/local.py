@@ -32,8 +32,8 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def _port(text: str, default: int) -> Any:
-    return typer.Option(min=1, max=65535, metavar="PORT", show_default=str(default), help=text)
+def _port(text: str, default: int, *, least: int = 1) -> Any:
+    return typer.Option(min=least, max=65535, metavar="PORT", show_default=str(default), help=text)
 
 
 def _file(text: str) -> Any:
@@ -72,13 +72,8 @@ def up(
     broker_port: Annotated[
         int | None, _port("Node i listens on this + 10·i, its replication 3 above.", 10911)
     ] = None,
-    admin_port: Annotated[int | None, _port("Web page and HTTP interface.", 8080)] = None,
-    grpc_port: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65535, metavar="PORT", show_default="8081", help="RocketMQ 5's gRPC clients; 0: none."
-        ),
-    ] = None,
+    admin_port: Annotated[int | None, _port("Web page and HTTP interface; 0: none.", 8080, least=0)] = None,
+    grpc_port: Annotated[int | None, _port("RocketMQ 5's gRPC clients; 0: none.", 8081, least=0)] = None,
     durability: Annotated[
         Durability | None,
         typer.Option(

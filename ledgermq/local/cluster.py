@@ -71,11 +71,13 @@ class LocalCluster:
         await self._wait_for_port("namesrv", self.plan.namesrv_port)
         for node in self.plan.nodes:
             await self._start(node_command(self.plan, node))
-        await self._start(admin_command(self.plan))
+        if self.plan.admin_port:
+            await self._start(admin_command(self.plan))
         if self.plan.grpc_port:
             await self._start(grpc_command(self.plan))
         await self._wait_until_writable()
-        await self._wait_for_port("admin", self.plan.admin_port)
+        if self.plan.admin_port:
+            await self._wait_for_port("admin", self.plan.admin_port)
         if self.plan.grpc_port:
             await self._wait_for_port("grpc", self.plan.grpc_port)
 
@@ -310,7 +312,8 @@ def ready_table(plan: ClusterPlan, pids: dict[str, int]) -> Table:
     table.add_row("name server", str(pids["namesrv"]), plan.namesrv_address, "")
     for node in plan.nodes:
         table.add_row(node.id, str(pids[node.id]), node.remoting_address, node.metrics_url)
-    table.add_row("admin", str(pids["admin"]), plan.admin_url, f"{plan.admin_url}/metrics")
+    if plan.admin_url is not None:
+        table.add_row("admin", str(pids["admin"]), plan.admin_url, f"{plan.admin_url}/metrics")
     if plan.grpc_address is not None:
         table.add_row("gRPC", str(pids["grpc"]), plan.grpc_address, plan.grpc_metrics_url)
     return table

@@ -68,6 +68,7 @@ class ClusterPlan:
     namesrv_port: int = 9876
     broker_port: int = 10911
     admin_port: int = 8080
+    """0: no web page and HTTP interface."""
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     has_replication_tls: bool = True
     """Nodes authenticate each other by certificates; false only for measurements."""
@@ -94,8 +95,9 @@ class ClusterPlan:
         return f"{HOST}:{self.namesrv_port}"
 
     @property
-    def admin_url(self) -> str:
-        return f"http://{HOST}:{self.admin_port}"
+    def admin_url(self) -> str | None:
+        """None without the admin process."""
+        return f"http://{HOST}:{self.admin_port}" if self.admin_port else None
 
     @property
     def grpc_address(self) -> str | None:
@@ -153,10 +155,9 @@ class ClusterPlan:
 
         Raises: UserError when two processes would share a port, or a port is out of range.
         """
-        wanted = [
-            (self.namesrv_port, "the name server (--namesrv-port)"),
-            (self.admin_port, "the admin (--admin-port)"),
-        ]
+        wanted = [(self.namesrv_port, "the name server (--namesrv-port)")]
+        if self.admin_port:
+            wanted.append((self.admin_port, "the admin (--admin-port)"))
         if self.grpc_port:
             wanted.append((self.grpc_port, "gRPC clients (--grpc-port)"))
             wanted.append((self.grpc_metrics_port, "metrics of the gRPC endpoint (--grpc-port)"))
@@ -256,7 +257,7 @@ def merge_plan(
         plan,
         namesrv_port=namesrv_port or plan.namesrv_port,
         broker_port=broker_port or plan.broker_port,
-        admin_port=admin_port or plan.admin_port,
+        admin_port=plan.admin_port if admin_port is None else admin_port,
         grpc_port=plan.grpc_port if grpc_port is None else grpc_port,
         settings={**plan.settings, **settings},
         has_replication_tls=plan.has_replication_tls if has_replication_tls is None else has_replication_tls,

@@ -50,7 +50,7 @@ def stage(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     """One cluster for all; a test that kills a node starts it again."""
     cluster = Cluster(tmp_path_factory.mktemp("browser"))
     try:
-        cluster.start(keeping_users(cluster.folder))
+        cluster.start(keeping_users(cluster.folder), admin=True)
         yield set_up(cluster)
     finally:
         cluster.stop()

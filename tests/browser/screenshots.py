@@ -125,7 +125,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as data:
         cluster = Cluster(Path(data))
         try:
-            cluster.start(keeping_users(Path(data)))
+            cluster.start(keeping_users(Path(data)), admin=True)
             stage = set_up(cluster)
             work = write_some(cluster.namesrv, WRITTEN_FOR_S)
             writer = threading.Thread(target=asyncio.run, args=(work,))

@@ -37,8 +37,10 @@ class Stage:
     def namesrv(self) -> str:
         return self.cluster.namesrv
 
-    def start(self, settings: Mapping[str, str] = SETTINGS, options: Sequence[str] = ()) -> None:
-        self.cluster.start(settings, options=options)
+    def start(
+        self, settings: Mapping[str, str] = SETTINGS, options: Sequence[str] = (), *, admin: bool = False
+    ) -> None:
+        self.cluster.start(settings, options=options, admin=admin)
 
     def stop(self) -> None:
         self.cluster.stop()

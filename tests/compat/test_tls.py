@@ -53,7 +53,7 @@ def encrypted(folder: Path, authorities: Path) -> Iterator[Stage]:
         patch.setenv(AUTHORITIES_VARIABLE, str(authorities))
         patch.setattr("tests.integration.wire.dial", lambda *address: _secured(authorities, *address))
         try:
-            running.start(options=["--tls", "enforcing"])
+            running.start(options=["--tls", "enforcing"], admin=True)
             yield running
         finally:
             running.stop()

@@ -21,7 +21,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A running three-node cluster with a writable leader, shared: tests must leave it as they found it."""
     running = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
-        running.start(RETRY_SOON)
+        running.start(RETRY_SOON, admin=True)
         yield running
     finally:
         running.stop()

@@ -32,7 +32,7 @@ def keeping_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
     monkeypatch.setenv(VARIABLES["secret_key"], ROOT.secret_key)
     cluster = Cluster(tmp_path / "cluster")
     try:
-        cluster.start(secured_values(tmp_path, **OFF) | SMALL_FILES)
+        cluster.start(secured_values(tmp_path, **OFF) | SMALL_FILES, admin=True)
         yield cluster
     finally:
         cluster.stop()

@@ -50,7 +50,7 @@ def secured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
         name: str(value).lower() if isinstance(value, bool) else value for name, value in values.items()
     }
     try:
-        running.start(settings, grpc=True)
+        running.start(settings, admin=True, grpc=True)
         yield running
     finally:
         running.stop()

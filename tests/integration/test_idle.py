@@ -22,7 +22,7 @@ def test_idle_cluster_uses_little_memory_and_hardly_any_time(
 ) -> None:
     cluster = Cluster(tmp_path_factory.mktemp("idle"))
     try:
-        cluster.start()
+        cluster.start(admin=True)
         time.sleep(SETTLE_S)
         processes = cluster.processes()
         before = {name: sum(process.cpu_times()[:2]) for name, process in processes.items()}
@@ -36,6 +36,6 @@ def test_idle_cluster_uses_little_memory_and_hardly_any_time(
         cluster.stop()
     for name, share in shares.items():
         measured(f"idle {name}", f"{share:.2%} of a core, {resident[name] / 1e6:.1f} MB")
-    assert {"n0", "n1", "n2", "namesrv"} <= shares.keys()
+    assert {"n0", "n1", "n2", "namesrv", "admin_api"} <= shares.keys()
     assert {name: share for name, share in shares.items() if share > CPU_SHARE_MAX} == {}
     assert {name: size for name, size in resident.items() if size > RESIDENT_BYTES_MAX} == {}

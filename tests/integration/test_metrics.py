@@ -28,7 +28,7 @@ def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster whose leader is killed here."""
     cluster = Cluster(tmp_path_factory.mktemp("metered"))
     try:
-        cluster.start({"logFormat": "json", "slowPutMs": str(SLOW_MS)})
+        cluster.start({"logFormat": "json", "slowPutMs": str(SLOW_MS)}, admin=True)
         yield cluster
     finally:
         cluster.stop()

@@ -116,7 +116,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     find_program("prometheus")
     made = Cluster(tmp_path)
     try:
-        made.start()
+        made.start(admin=True)
         yield made
     finally:
         made.stop()

@@ -36,7 +36,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
                 "quotasOnLoopback": "true",
                 "addressRequestsPerSecond": str(RATE),
                 "grpcEndpointAddresses": ENDPOINT,
-            }
+            },
+            admin=True,
         )
         yield made
     finally:

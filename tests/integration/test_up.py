@@ -50,7 +50,7 @@ def states(cluster: Cluster) -> dict[str, str]:
 
 
 def test_up_killed_leader_is_reported_replaced_and_comes_back(own: Cluster) -> None:
-    own.start()
+    own.start(admin=True)
     nice = {name: process.nice() for name, process in own.processes().items()}
     assert nice["n0"] == nice["namesrv"]
     assert nice["admin_api"] == min(nice["n0"] + ADMIN_NICE, NICE_MAX), "the page gives way to the brokers"
@@ -80,7 +80,7 @@ def test_up_killed_leader_is_reported_replaced_and_comes_back(own: Cluster) -> N
 
 
 def test_up_sigterm_leaves_no_process_and_the_data_stays(own: Cluster) -> None:
-    own.start()
+    own.start(admin=True)
     sent = run("produce", "Kept", "--namesrv", own.namesrv, stdin="one\nzwölf\n")
     assert sent.returncode == 0, sent.stderr
     processes = list(own.processes().values())
@@ -112,7 +112,7 @@ def test_up_killed_itself_takes_its_processes_along(own: Cluster) -> None:
 
 
 def test_up_restart_brings_a_killed_node_back(own: Cluster) -> None:
-    own.start(restart=True)
+    own.start(restart=True, admin=True)
     follower = next(node_id for node_id in own.nodes if node_id != own.wait_leader())
     pid = own.nodes[follower].pid
     own.kill(follower)
@@ -126,7 +126,7 @@ def test_up_restart_brings_a_killed_node_back(own: Cluster) -> None:
 
 
 def test_event_stream_shows_a_leader_dying_and_ends_with_the_process(own: Cluster) -> None:
-    own.start()
+    own.start(admin=True)
     dead = own.wait_leader()
     with httpx.stream("GET", f"{own.admin}/api/v1/cluster/events", timeout=LIMIT_S) as stream:
         data = (line.removeprefix("data: ") for line in stream.iter_lines() if line.startswith("data: "))

@@ -79,6 +79,16 @@ def test_merge_plan_what_is_given_wins_over_what_was_kept(tmp_path: Path) -> Non
     )
 
 
+def test_without_admin_and_grpc_their_ports_belong_to_others(tmp_path: Path) -> None:
+    """0 is kept: a cluster that was made without them goes on without them."""
+    plan = merge_plan(None, tmp_path, **{**NOTHING_GIVEN, "admin_port": 0, "grpc_port": 0})
+    assert (plan.admin_url, plan.grpc_address) == (None, None)
+    words = ("admin", "gRPC")
+    assert [purpose for purpose in plan.ports().values() if any(word in purpose for word in words)] == []
+    plan.save()
+    assert merge_plan(load_plan(tmp_path), tmp_path, **NOTHING_GIVEN) == plan
+
+
 def test_ports_that_collide_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"port 10914 would be used twice: .*admin.*replication of n0"):
         ClusterPlan(tmp_path, admin_port=10914).ports()

@@ -27,6 +27,14 @@ def test_addresses_are_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
     assert [str(pid) for pid in PIDS.values() if str(pid) not in text] == []
 
 
+def test_a_process_that_there_is_not_has_no_address(tmp_path: Path) -> None:
+    out = io.StringIO()
+    plan = ClusterPlan(tmp_path, admin_port=0, grpc_port=0)
+    brokers = {name: pid for name, pid in PIDS.items() if name not in ("admin", "grpc")}
+    Console(file=out, width=80).print(ready_table(plan, brokers))
+    assert [word for word in ("admin", "gRPC", "None", ":0") if word in out.getvalue()] == []
+
+
 def test_tls_that_the_environment_names_is_of_another_cluster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
