@@ -35,9 +35,9 @@ from tests.chaos.faulty_fs import DiskFaults
 from tests.chaos.network import CLIENTS, NAMESRV, Network
 from tests.integration.client_runs import ROOT
 from tests.integration.cluster import REPLICATION_PORT_OFFSET, free_ports
+from tests.integration.waiting import POLL_INTERVAL_S, pause_after
 
 T = TypeVar("T")
-POLL_INTERVAL_S = 0.02
 START_LIMIT_S = 40.0
 STOP_LIMIT_S = 20.0
 STATUS_LIMIT_S = 1.0
@@ -52,17 +52,19 @@ async def eventually(
     what: str,
     probe: Callable[[], Awaitable[T | None]],
     limit_s: float,
-    interval_s: float = POLL_INTERVAL_S,
+    interval_s: float = 0.0,
 ) -> T:
     """Call `probe` till it gives something true. Raises AssertionError with the last value at the limit."""
     end_s = time.monotonic() + limit_s
     while True:
+        asked_s = time.monotonic()
         value = await probe()
         if value:
             return value
-        if time.monotonic() >= end_s:
+        now_s = time.monotonic()
+        if now_s >= end_s:
             raise AssertionError(f"after {limit_s:g} s still not so: {what} (last seen: {value!r})")
-        await asyncio.sleep(interval_s)
+        await asyncio.sleep(max(interval_s, pause_after(now_s - asked_s)))
 
 
 @dataclass(frozen=True, slots=True)

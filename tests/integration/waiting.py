@@ -8,6 +8,13 @@ from typing import TypeVar
 
 T = TypeVar("T")
 POLL_INTERVAL_S = 0.02
+PROBE_TIMES, PAUSE_MAX_S = 4.0, 0.5
+"""What is waited for needs the processor, too: after a probe, a pause of so many times as long as it took."""
+
+
+def pause_after(probe_s: float) -> float:
+    """How long to wait after a probe that took so long, in seconds."""
+    return max(POLL_INTERVAL_S, min(PROBE_TIMES * probe_s, PAUSE_MAX_S))
 
 
 def wait_for(what: str, probe: Callable[[], T | None], limit_s: float) -> T:
@@ -17,9 +24,11 @@ def wait_for(what: str, probe: Callable[[], T | None], limit_s: float) -> T:
     """
     end_s = time.monotonic() + limit_s
     while True:
+        asked_s = time.monotonic()
         value = probe()
         if value:
             return value
-        if time.monotonic() >= end_s:
+        now_s = time.monotonic()
+        if now_s >= end_s:
             raise AssertionError(f"after {limit_s:g} s still not so: {what} (last seen: {value!r})")
-        time.sleep(POLL_INTERVAL_S)
+        time.sleep(pause_after(now_s - asked_s))

@@ -21,8 +21,7 @@ def read_bodies(namesrv: str, topic: str) -> list[str]:
     return [record.body.decode() for records in found.values() for record in records]
 
 
-def read_queue(cluster: Cluster, queue: MessageQueue) -> Iterator[Record]:
-    offset = 0
+def read_queue(cluster: Cluster, queue: MessageQueue, offset: int = 0) -> Iterator[Record]:
     while True:
         result = pull(cluster, queue, offset)
         if result.status is PullStatus.NO_NEW_MESSAGE:

@@ -9,12 +9,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from commitlog.sequences import place_of
+from rocketmq_spark.client.cluster import Cluster as Client
+from rocketmq_spark.client.cluster import MessageQueue
 from tests.integration.cluster import Cluster
 from tests.integration.waiting import wait_for
 from tests.spark.conftest import TopicName
 from tests.spark.faults import failing_at_first
 from tests.spark.producing import create_topic
-from tests.spark.reading import read_topic
+from tests.spark.reading import read_queue, read_topic
 
 FILES = 16
 ROWS_PER_FILE = 400
@@ -43,27 +45,35 @@ def last_batch(folder: Path, what: str = "commits") -> int:
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
-def batches_in(cluster: Cluster, topic: str) -> Counter[int]:
-    """How many rows of each batch are in the topic."""
-    records = (record for of in read_topic(cluster.namesrv, topic).values() for record in of)
-    found = (place_of(record.properties) for record in records)
-    return Counter(place[1] for place in found if place is not None)
+class Rows:
+    """How many rows of each batch are in the topic; each is read once."""
+
+    def __init__(self, namesrv: str, topic: str) -> None:
+        self._namesrv, self._topic = namesrv, topic
+        self._ends: Counter[MessageQueue] = Counter()
+        self._batches: Counter[int] = Counter()
+
+    def by_batch(self) -> Counter[int]:
+        with Client(self._namesrv) as client:
+            for queue in client.queues(self._topic):
+                for record in read_queue(client, queue, self._ends[queue]):
+                    self._ends[queue] = record.queue_offset + 1
+                    if (place := place_of(record.properties)) is not None:
+                        self._batches[place[1]] += 1
+        return self._batches
 
 
-def wait_within_batch(query: StreamingQuery, folder: Path, cluster: Cluster, topic: str, batch: int) -> int:
-    """The batch, this one or a later one, of which the topic has rows and which Spark has not committed."""
-    within = -1
+def wait_within_batch(query: StreamingQuery, folder: Path, rows: Rows, batch: int) -> None:
+    """Wait for this batch or a later one: the topic has rows of it, and Spark has not committed it."""
 
     def is_within() -> bool:
-        nonlocal within
         if last_batch(folder) < batch - 1:
             return not query.isActive
-        within = max(batches_in(cluster, topic), default=-1)
+        within = max(rows.by_batch(), default=-1)
         return (within >= batch and within > last_batch(folder)) or not query.isActive
 
     wait_for(f"rows of batch {batch}", is_within, LIMIT_S)
     assert query.isActive, query.exception()
-    return within
 
 
 def test_every_row_is_in_the_topic_exactly_once(
@@ -71,6 +81,7 @@ def test_every_row_is_in_the_topic_exactly_once(
 ) -> None:
     cluster, topic = killable_cluster, topic_name("SinkStream")
     create_topic(cluster.namesrv, topic)
+    rows = Rows(cluster.namesrv, topic)
     (tmp_path / "input").mkdir()
     (tmp_path / "marks").mkdir()
     for file in range(FILES):
@@ -80,16 +91,16 @@ def test_every_row_is_in_the_topic_exactly_once(
     try:
         query = start(spark, tmp_path, cluster, topic)
         for batch in (1, 3):
-            wait_within_batch(query, tmp_path, cluster, topic, batch)
+            wait_within_batch(query, tmp_path, rows, batch)
             killed = cluster.wait_leader()
             cluster.kill(killed)
             cluster.wait_leader()
             cluster.restart(killed)
         for batch in range(5, FILES // 2):
-            wait_within_batch(query, tmp_path, cluster, topic, batch)
+            wait_within_batch(query, tmp_path, rows, batch)
             query.stop()
             stopped = last_batch(tmp_path, "offsets")
-            if stopped > last_batch(tmp_path) and batches_in(cluster, topic)[stopped]:
+            if stopped > last_batch(tmp_path) and rows.by_batch()[stopped]:
                 break
             query = start(spark, tmp_path, cluster, topic)
         else:

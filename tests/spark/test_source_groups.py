@@ -11,9 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from rocketmq_spark.client.cluster import Cluster as Client
-from tests.integration.waiting import wait_for
 from tests.spark.producing import Out, create_topic, send_to
-from tests.spark.queries import QUERY_LIMIT_S, Sink, batch, stopping, stream
+from tests.spark.queries import Sink, batch, stopping, stream
 from tests.spark.two_groups import NAMES, TwoGroups
 
 TOPIC = "Both"
@@ -71,11 +70,7 @@ def test_no_broker_and_no_name_server_is_needed_all_the_time(
         with stopping(sink.start(frame, processingTime="200 milliseconds")) as query:
 
             def wait_written(wanted: list[str]) -> None:
-                def is_written() -> bool:
-                    assert query.exception() is None, query.exception()
-                    return len(bodies(sink)) >= len(wanted)
-
-                wait_for(f"{len(wanted)} rows", is_written, QUERY_LIMIT_S)
+                sink.wait_count(len(wanted), query)
                 assert bodies(sink) == sorted(wanted)
 
             wanted = send("without b", "broker-a")

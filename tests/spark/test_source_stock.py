@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 from remoting.codes import RequestCode
 from rocketmq_spark.client.cluster import Cluster as Client
 from rocketmq_spark.client.queue_offsets import bounds, consumer_offset
-from tests.integration.waiting import wait_for
 from tests.integration.wire import call
 from tests.spark.conftest import TopicName
 from tests.spark.producing import Out, create_topic, delete_topic, numbered, send
@@ -75,7 +74,7 @@ def test_stream_restarts_and_finds_new_topics(
         create_topic(namesrv, f"RunLater{suffix}", 1)
         send(namesrv, f"RunLater{suffix}", [Out(b"later")])
         later = f"topic = 'RunLater{suffix}'"
-        wait_for("the new topic", lambda: sink.rows().where(later).count() == 1, 60.0)
+        sink.wait_count(1, query, later)
     kept = sink.rows().where(f"topic = '{topic}'").collect()
     assert {(row.queueId, row.queueOffset): bytes(row.body) for row in kept} == stored
     assert len(kept) == len(stored)

@@ -78,10 +78,10 @@ def test_new_topics_and_queues_join_a_running_stream(
         sink.wait_count(1, query)
         create_topic(cluster.namesrv, second, 1)
         send(cluster.namesrv, second, [Out(b"second", tags="B")])
-        wait_for("the new topic", lambda: sink.rows().where(f"topic = '{second}'").count(), QUERY_LIMIT_S)
+        sink.wait_count(1, query, f"topic = '{second}'")
         create_topic(cluster.namesrv, first, 2)
         send(cluster.namesrv, first, [Out(b"new queue", 1, tags="A")])
-        wait_for("the new queue", lambda: sink.rows().where("queueId = 1").count(), QUERY_LIMIT_S)
+        sink.wait_count(1, query, "queueId = 1")
         wait_for("no lag", lambda: query.lastProgress and not total_lag(query.lastProgress), QUERY_LIMIT_S)
         assert set(lag_by_queue(query.lastProgress)) == {first, second}
     rows = sink.rows().collect()
@@ -142,7 +142,7 @@ def test_a_topic_that_is_deleted_ends_its_stream(
     frame = stream(spark, cluster.namesrv, **options)
     wanted = rf"topic {topic} was deleted.*{topic}/broker-a:0 up to offset 5 and {topic}/broker-a:1 up to"
     with stopping(sink.start(frame, processingTime="200 milliseconds")) as query:
-        wait_for("both topics", lambda: sink.out.exists() and sink.rows().count() == 20, QUERY_LIMIT_S)
+        sink.wait_count(20, query)
         delete_topic(cluster.namesrv, topic)
         with pytest.raises(StreamingQueryException, match=wanted):
             query.awaitTermination(int(QUERY_LIMIT_S))
