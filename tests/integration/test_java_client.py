@@ -1,4 +1,6 @@
-"""The unchanged Java client, 5.x and 4.9.x, against a real three-node cluster."""
+"""The unchanged Java client against a real three-node cluster: 5.x in all, 4.9.x in all of a long run, and
+in every run by what it sends and gets.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import asyncio
 
 import pytest
 
+from tests.compat.programs import versions
 from tests.integration.checks import (
     assert_consumed_in_queue_order,
     assert_each_exactly_once,
@@ -21,6 +24,8 @@ pytestmark = pytest.mark.integration
 VERSIONS = ("5.5.0", "4.9.8")
 COUNTS = {"sync": 595, "async": 400, "oneway": 300, "batch": 300, "ordered": 400, "large": 5}
 SENT = samples(**COUNTS)
+in_each_version = pytest.mark.parametrize("client", VERSIONS, indirect=True, scope="module")
+in_newest = pytest.mark.parametrize("client", versions(VERSIONS), indirect=True, scope="module")
 
 
 class JavaClient:
@@ -40,7 +45,7 @@ class JavaClient:
         return self.driver.run(arguments, out)
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module")
 def client(
     request: pytest.FixtureRequest, namesrv: str, tmp_path_factory: pytest.TempPathFactory
 ) -> JavaClient:
@@ -54,6 +59,7 @@ def sent(client: JavaClient, name: str) -> Report:
     return client.call("produce", f"{client.label}{name}", f"{client.label}Producer{name}", **COUNTS)
 
 
+@in_each_version
 def test_every_kind_of_send_is_consumed_exactly_once_and_where_it_was_stored(
     client: JavaClient, sent: Report, name: str
 ) -> None:
@@ -66,6 +72,7 @@ def test_every_kind_of_send_is_consumed_exactly_once_and_where_it_was_stored(
     assert_shards_in_order(received)
 
 
+@in_newest
 @pytest.mark.usefixtures("sent")
 def test_tag_filter_lets_only_its_tags_through(client: JavaClient, name: str) -> None:
     wanted = [sample for sample in SENT if sample.tag != "TagB"]
@@ -74,6 +81,7 @@ def test_tag_filter_lets_only_its_tags_through(client: JavaClient, name: str) ->
     assert_each_exactly_once(received, wanted)
 
 
+@in_newest
 @pytest.mark.usefixtures("sent")
 def test_orderly_consumer_gets_each_queue_in_order_and_resumes(client: JavaClient, name: str) -> None:
     topic, group = f"{client.label}{name}", f"{client.label}Orderly{name}"
@@ -83,6 +91,7 @@ def test_orderly_consumer_gets_each_queue_in_order_and_resumes(client: JavaClien
     assert client.call("consume", topic, group, count=0, quiet_ms=3000, orderly=True) == []
 
 
+@in_newest
 def test_message_whose_consumer_fails_comes_back(client: JavaClient, name: str) -> None:
     """The first retry comes after delay level 3, from the group's retry topic."""
     topic, group = f"{client.label}Retry{name}", f"{client.label}RetryGroup{name}"
@@ -94,6 +103,7 @@ def test_message_whose_consumer_fails_comes_back(client: JavaClient, name: str) 
     assert_each_exactly_once(again, samples(sync=3))
 
 
+@in_newest
 def test_message_that_fails_too_often_goes_to_the_dead_letter_topic(
     client: JavaClient, namesrv: str, name: str
 ) -> None:

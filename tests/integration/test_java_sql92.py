@@ -69,7 +69,15 @@ def topic(filtering: Cluster, driver: Driver, name: str) -> str:
     return topic
 
 
-@pytest.mark.parametrize(("which", "lite"), [(0, "false"), (1, "false"), (2, "false"), (0, "true")])
+@pytest.mark.parametrize(
+    ("which", "lite"),
+    [
+        (0, "false"),
+        pytest.param(1, "false", marks=pytest.mark.long),
+        pytest.param(2, "false", marks=pytest.mark.long),
+        (0, "true"),
+    ],
+)
 def test_exactly_what_the_expression_is_true_for_is_consumed(
     filtering: Cluster, driver: Driver, topic: str, which: int, lite: str
 ) -> None:

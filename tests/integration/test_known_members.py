@@ -44,6 +44,7 @@ pytestmark = pytest.mark.integration
 GROUP = "broker-a"
 STOP_LIMIT_S = 20.0
 AGE_MAX_MS = 1_500
+SEND_PAUSE_S = 0.01
 
 
 def forged(status: Mapping[str, Any], sender: str) -> bytes:
@@ -193,6 +194,7 @@ def test_an_authority_is_replaced_while_the_group_takes_messages(group: Group, t
                 while (begin_s := time.monotonic()) < end_s:
                     assert_stores_messages(wire, "Kept")
                     sent, slowest_s = sent + 1, max(slowest_s, time.monotonic() - begin_s)
+                    time.sleep(SEND_PAUSE_S)
     statuses = [group.status(node) for node in group.addresses]
     assert {(status["term"], status["leaderId"]) for status in statuses} == {(term, leader)}
     assert slowest_s < 2, slowest_s

@@ -21,7 +21,7 @@ def test_addresses_are_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
     out = io.StringIO()
     Console(file=out, width=80).print(ready_table(plan, PIDS))
     text = out.getvalue()
-    wanted = [plan.namesrv_address, plan.admin_url, f"{plan.admin_url}/metrics"]
+    wanted = [plan.namesrv_address, str(plan.admin_url), f"{plan.admin_url}/metrics"]
     wanted += [address for node in plan.nodes for address in (node.remoting_address, node.metrics_url)]
     assert [address for address in wanted if address not in text] == []
     assert [str(pid) for pid in PIDS.values() if str(pid) not in text] == []
