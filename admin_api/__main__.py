@@ -1,5 +1,10 @@
 """`python -m admin_api --namesrv 127.0.0.1:9876 --port 8080` serves the admin interface until SIGTERM."""
 
+import gc
+
+if __name__ == "__main__":
+    gc.disable()  # imports make tens of thousands of objects and no garbage
+
 import argparse
 import os
 import signal
@@ -139,4 +144,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    gc.freeze()
+    gc.enable()
     sys.exit(main())

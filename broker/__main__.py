@@ -4,9 +4,13 @@ SIGTERM and SIGINT stop it cleanly. Exit code 0: stopped; 1: it could not start 
 is wrong.
 """
 
+import gc
+
+if __name__ == "__main__":
+    gc.disable()  # imports make tens of thousands of objects and no garbage
+
 import argparse
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -121,4 +125,5 @@ async def serve_until(broker: Broker, stop: asyncio.Event, started: Callable[[],
 
 
 if __name__ == "__main__":
+    gc.enable()
     sys.exit(main())
