@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from tests.integration.client_runs import CACHE, QUICK_JVM, ROOT, need
+from tests.integration.client_runs import CACHE, JAVAC, QUICK_JVM, ROOT, need
 
 VERSION = "5.5.0"
 JARS = CACHE / f"java/tools-{VERSION}"
@@ -31,7 +31,7 @@ def compile_runner() -> None:
     CLASSES.mkdir(parents=True, exist_ok=True)
     target = CLASSES / "RunCommands.class"
     if not target.exists() or target.stat().st_mtime < SOURCE.stat().st_mtime:
-        command = ["javac", "-encoding", "UTF-8", "-d", str(CLASSES), "-cp", f"{JARS}/*", str(SOURCE)]
+        command = [*JAVAC, "-d", str(CLASSES), "-cp", f"{JARS}/*", str(SOURCE)]
         subprocess.run(command, check=True, timeout=120)
 
 

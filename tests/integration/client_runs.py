@@ -32,6 +32,7 @@ RUST_GRPC = CACHE / "grpc-rust" / "release" / "grpc-client"
 _UNVERIFIED = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *_UNVERIFIED)
 """A test ends before the second compiler pays, and checks no released jar: half the CPU time of a start."""
+JAVAC = ("javac", *(f"-J{option}" for option in QUICK_JVM), "-encoding", "UTF-8")
 Report = list[dict[str, Any]]
 
 
@@ -162,8 +163,8 @@ def _compiled(jars: Path, sources: Sequence[Path], folder: Path) -> Path:
     if not classes.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as made:
-            compiler = ["javac", "-encoding", "UTF-8", "-d", f"{made}/classes", "-cp", f"{jars}/*"]
-            subprocess.run([*compiler, *map(str, sources)], check=True, timeout=120)
+            options = ["-d", f"{made}/classes", "-cp", f"{jars}/*"]
+            subprocess.run([*JAVAC, *options, *map(str, sources)], check=True, timeout=120)
             with suppress(OSError):  # another run was first
                 Path(made, "classes").rename(classes)
     return classes

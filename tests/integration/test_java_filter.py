@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from broker.sql92.compiler import SqlCompiler
-from tests.integration.client_runs import CACHE, QUICK_JVM, ROOT, need
+from tests.integration.client_runs import CACHE, JAVAC, QUICK_JVM, ROOT, need
 from tests.support.sql92_answers import answer_of, table
 from tests.support.sql92_expressions import Expressions
 
@@ -32,7 +32,7 @@ def _compiled() -> None:
     need("java", is_there, "it needs a JDK of 17 or newer and Maven; scripts/test then puts it in .cache")
     CLASSES.mkdir(parents=True, exist_ok=True)
     subprocess.run(
-        ["javac", "-encoding", "UTF-8", "-d", str(CLASSES), "-cp", f"{JARS}/*", str(SOURCE)],
+        [*JAVAC, "-d", str(CLASSES), "-cp", f"{JARS}/*", str(SOURCE)],
         check=True,
         timeout=LIMIT_S,
     )
