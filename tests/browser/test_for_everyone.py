@@ -8,6 +8,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import PHONE, OpenPage
 from tests.browser.faults import FAULTS, LOW_CONTRAST, axe_faults
 from tests.browser.stage import GROUP, TOPIC, Stage
+from tests.support.long_runs import is_long_run
 
 VIEWS = (
     "cluster",
@@ -21,6 +22,10 @@ VIEWS = (
 )
 COLOURS = ("color-contrast", "link-in-text-block")
 """The rules of axe that may find something else in the dark."""
+KEEP_SOME = """
+() => [...document.querySelectorAll(".operation")].forEach((each, at) => { if (at % 8 !== 0) each.remove(); })
+"""
+"""One function makes all operations of the description: 30,000 elements, as much for axe as all views."""
 MORE_VIEWS = ("nodes", "node", "message", "access", "access/root", "audit", "doctor")
 
 
@@ -80,6 +85,8 @@ def test_axe_finds_nothing_grave(open_page: OpenPage, stage: Stage, is_dark: boo
     found["a preview"] = axe_faults(page, rules)
     page.goto(f"{stage.cluster.admin}/docs")
     expect(page.locator(".operation").first).to_be_visible()
+    if not is_long_run():
+        page.evaluate(KEEP_SOME)
     found["the description"] = axe_faults(page, rules)
     assert {address: faults for address, faults in found.items() if faults} == {}
 
