@@ -22,7 +22,7 @@ def test_a_seed_draws_its_world_and_every_world_is_drawn() -> None:
 
 @pytest.mark.parametrize("world", list(World))
 def test_a_seed_holds_in_each_world(world: World) -> None:
-    outcome = run(3, world)
+    outcome = run(7, world)
     assert outcome.failure is None
     assert outcome.world is world
     assert outcome.virtual_ms > 1_000
