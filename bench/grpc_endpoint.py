@@ -7,7 +7,7 @@ usage: python -m bench.grpc_endpoint [--threads 1 64 1000] [--receive 64] [--tls
 Each endpoint is started from its own checkout (by default this one); all of them serve the same nodes, one
 after the other, each warm. Where other work shares the machine only the CPU time of a call can be compared.
 
-Needs Go and what `scripts/setup` builds.
+Needs Go.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,10 +29,16 @@ from bench.results_file import ROOT, machine, save
 from bench.sides import LedgerMQ, RemotingSide
 from ledgermq.load.cluster import LoadCluster, ask
 
-CLIENT = ROOT / ".cache/go-grpc-client"
+CLIENT = ROOT / ".cache/bench/go-grpc-client"
 START_LIMIT_S = 60.0
 DRAIN_LIMIT_S = 90.0
 TOPIC = "BenchGrpc"
+
+
+def build_client() -> None:
+    """The client's driver as Go builds programs; that of the tests is not optimized."""
+    source = ROOT / "tests/integration/go/grpc"
+    subprocess.run(["go", "build", "-o", str(CLIENT), "."], cwd=source, check=True)
 
 
 def cpu_s(process: psutil.Process) -> float:
@@ -108,6 +115,7 @@ def main() -> None:
     parser.add_argument("--save", help="name of the file in bench/results")
     arguments = parser.parse_args()
     end_on_signals()
+    build_client()
     measured_on = machine()
     load = {"size": arguments.size, "seconds": arguments.seconds, "warmup": arguments.warmup}
     load["tls"] = "true" if arguments.tls else "false"

@@ -22,9 +22,10 @@ from tests.node_simulation.workloads_transactions import (
 )
 from tests.node_simulation.world import World
 from tests.simulation.invariants import InvariantError
+from tests.support.long_runs import is_long_run
 
 pytestmark = pytest.mark.usefixtures("collect_between_runs")
-SEEDS = range(3_000, 3_000 + int(os.environ.get("LEDGERMQ_TRANSACTION_SEEDS", "2")))
+SEEDS = range(3_000, 3_000 + int(os.environ.get("LEDGERMQ_TRANSACTION_SEEDS", "8" if is_long_run() else "2")))
 FILES = {"data_file_bytes": 64 << 10, "index_file_bytes": 16 << 10, "queue_file_bytes": 2_000}
 CALM = Options(seed=1, safety_ms=6_000, config=FILES | CHECKS)
 KILLS = replace(CALM, faults=FaultOptions(crash_ms=1_000, leader_bias=0.9, down_max_ms=500))
