@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import Field
 
 from admin_api.cluster.schemas import GrpcEndpointView, NodeState
-from admin_api.errors import PageWanted, UnavailableError
+from admin_api.errors import NotFoundError, PageWanted, UnavailableError
 from admin_api.gateway import AskError, Gateway, Gathered
 from admin_api.schema import Page, Schema
 from admin_api.sources.bodies import Body, check, read_json
@@ -64,7 +64,7 @@ class GrpcClients:
         self._directory = directory
 
     async def page(self, address: str, wanted: PageWanted) -> Page[GrpcClientView]:
-        """In the order in which they came. Raises: UnavailableError."""
+        """In the order in which they came. Raises: NotFoundError, UnavailableError."""
         items: list[GrpcClientView] = []
         before = (wanted.number - 1) * wanted.size
         try:
@@ -75,6 +75,8 @@ class GrpcClients:
                 if len(items) >= wanted.size or len(found.clients) < room:
                     break
         except AskError as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                raise NotFoundError(f"No gRPC endpoint {address} is connected to the brokers.") from error
             raise UnavailableError(
                 f"The clients of the gRPC endpoint {address} are unknown: {error}."
             ) from error

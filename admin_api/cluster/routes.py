@@ -130,7 +130,10 @@ _CLIENT: Final = GrpcClientView(
     summary="The clients of a gRPC endpoint",
     response_model=Page[GrpcClientView],
     responses={
-        **problems(e503="No broker reaches the endpoint, or it does not answer."),
+        **problems(
+            e404="No such endpoint is connected to the brokers.",
+            e503="No broker answers, or the endpoint does not.",
+        ),
         **shown(Page[GrpcClientView](items=[_CLIENT], page=1, page_size=100, total=1)),
     },
     dependencies=[Depends(require(Role.READ)), Depends(costly)],

@@ -89,7 +89,7 @@ class GrpcEndpoints:
         workers = tuple(self._connections.get(header.address, ()))
         if not workers:
             remark = f"the gRPC endpoint {header.address[:80]} is not connected to this node"
-            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+            raise RequestError(ResponseCode.QUERY_NOT_FOUND, remark)
         wanted = min(max(0, header.count), CLIENTS_MAX)
         total, rows = 0, list[object]()
         try:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import orjson
 
 from broker.admin.types import NodeStatusMessage
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RequestTimeoutError
 from remoting.properties_text import format_properties_text
@@ -67,7 +67,8 @@ class FakeCluster:
         """As an endpoint answers through a broker, at most 100 at once."""
         clients = self.grpc_clients.get(address)
         if clients is None:
-            return RemotingCommand(1, remark=f"the gRPC endpoint {address} is not connected to this node")
+            remark = f"the gRPC endpoint {address} is not connected to this node"
+            return RemotingCommand(ResponseCode.QUERY_NOT_FOUND, remark=remark)
         rows = clients[int(skipped) : int(skipped) + min(int(count), 100)]
         return RemotingCommand(0, body=orjson.dumps({"total": len(clients), "clients": rows}))
 

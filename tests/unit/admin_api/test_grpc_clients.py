@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from admin_api.cluster.grpc_clients import BROKERS_MAX, GrpcClients
-from admin_api.errors import PageWanted, UnavailableError
+from admin_api.errors import NotFoundError, PageWanted, UnavailableError
 from admin_api.gateway import Gateway
 from admin_api.settings import Settings
 from admin_api.sources.brokers import BrokerDirectory
@@ -87,7 +87,7 @@ async def test_a_page_is_put_together_from_bounded_answers(
 
 async def test_the_next_broker_is_asked_where_the_first_one_does_not_reach_the_endpoint() -> None:
     cluster = StockMasters(BROKERS_MAX + 2)
-    with pytest.raises(UnavailableError, match=f"{ENDPOINT} is not connected to this node"):
+    with pytest.raises(NotFoundError, match=f"No gRPC endpoint {ENDPOINT} is connected to the brokers"):
         await clients_of(cluster).page(ENDPOINT, PageWanted())
     assert [at for at, _ in cluster.asked_for] == cluster.masters[:BROKERS_MAX]
 

@@ -160,7 +160,7 @@ async def test_a_grpc_endpoint_that_is_silent_or_gone_is_said_so(operator: Opera
     assert refused.remark == "the gRPC endpoint 10.0.0.5:8081 gives no answer: code 2, not now"
     operator.parts.close_connection(again.as_connection)
     gone = await operator.ask(CLIENTS, address="10.0.0.5:8081")
-    assert (gone.code, gone.remark) == (1, "the gRPC endpoint 10.0.0.5:8081 is not connected to this node")
+    assert (gone.code, gone.remark) == (22, "the gRPC endpoint 10.0.0.5:8081 is not connected to this node")
 
 
 async def test_the_workers_of_a_grpc_endpoint_are_asked_one_after_the_other(operator: Operator) -> None:

@@ -40,29 +40,23 @@ from tests.unit.grpc_endpoint.test_calls import (
     unary,
 )
 
-GONE = str(handle(broker_name="broker-z"))
+
+def with_handle(name: str, receipt_handle: str) -> Any:
+    """The request of this method for one message."""
+    if name == "AckMessage":
+        entries = [AckMessageEntry(receipt_handle=receipt_handle)]
+        return AckMessageRequest(group=BILLING, topic=ORDERS, entries=entries)
+    made = {
+        "ChangeInvisibleDuration": ChangeInvisibleDurationRequest,
+        "ForwardMessageToDeadLetterQueue": ForwardMessageToDeadLetterQueueRequest,
+    }[name]
+    return made(group=BILLING, topic=ORDERS, receipt_handle=receipt_handle)
 
 
-@pytest.mark.parametrize(
-    ("name", "request_"),
-    [
-        (
-            "ChangeInvisibleDuration",
-            ChangeInvisibleDurationRequest(group=BILLING, topic=ORDERS, receipt_handle=GONE),
-        ),
-        (
-            "ForwardMessageToDeadLetterQueue",
-            ForwardMessageToDeadLetterQueueRequest(group=BILLING, topic=ORDERS, receipt_handle=GONE),
-        ),
-        (
-            "AckMessage",
-            AckMessageRequest(group=BILLING, topic=ORDERS, entries=[AckMessageEntry(receipt_handle=GONE)]),
-        ),
-    ],
-)
-async def test_a_handle_of_a_broker_that_is_not_there_is_invalid(name: str, request_: Any) -> None:
+@pytest.mark.parametrize("name", ["ChangeInvisibleDuration", "ForwardMessageToDeadLetterQueue", "AckMessage"])
+async def test_a_handle_of_a_broker_that_is_not_there_is_invalid(name: str) -> None:
     cluster = FakeClient()
-    response = await unary(cluster, name, request_)
+    response = await unary(cluster, name, with_handle(name, str(handle(broker_name="broker-z"))))
     assert response.status.code == Code.INVALID_RECEIPT_HANDLE
     assert len(cluster.requests(RequestCode.GET_BROKER_CLUSTER_INFO)) == 1, "it is not waited for"
 
