@@ -84,6 +84,8 @@ class Brokers:
         self._name_servers = NameServers(self._addresses)
         self._known: RouteCache[TopicRoute] = RouteCache(VALID_S)
         self._configs: RouteCache[Mapping[str, Any] | None] = RouteCache(VALID_S)
+        self._asking: dict[str, asyncio.Task[Mapping[str, Any] | None]] = {}
+        """Requests for configurations, each for all callers that want it meanwhile."""
         self._cluster: tuple[ClusterInfo, float] | None = None
         self._leaders = Leaders()
         self._proved: dict[GrpcProof, float] = {}
@@ -338,13 +340,31 @@ class Brokers:
         self, code: RequestCode, name: str, broker_name: str, topic: str | None
     ) -> Mapping[str, Any] | None:
         key = _config_key(code, name)
-        now_s = self._loop.time()
-        known = self._configs.get(key, now_s)
+        known = self._configs.get(key, self._loop.time())
         if known is not None:
             return known
+        asking = self._asking.get(key)
+        if asking is None:
+            asking = self._loop.create_task(self._read_config(code, name, broker_name, topic))
+            self._asking[key] = asking
+            asking.add_done_callback(lambda done: self._asked(key, done))
+        return await asyncio.shield(asking)
+
+    def _asked(self, key: str, done: asyncio.Task[Mapping[str, Any] | None]) -> None:
+        if self._asking.get(key) is done:
+            del self._asking[key]
+        if not done.cancelled():
+            done.exception()  # read, so that asyncio does not report it when every caller has left
+
+    async def _read_config(
+        self, code: RequestCode, name: str, broker_name: str, topic: str | None
+    ) -> Mapping[str, Any] | None:
+        """Raises StatusError."""
+        key = _config_key(code, name)
+        end_s = self._loop.time() + TRY_S
         request = RemotingCommand(code, ext_fields={_SETTINGS[code]: name})
         try:
-            answer = await self.ask(broker_name, request, now_s + TRY_S, topic=topic, as_itself=True)
+            answer = await self.ask(broker_name, request, end_s, topic=topic, as_itself=True)
             config = loads(answer.command.body)
         except StatusError as error:
             if error.code in (Code.TOPIC_NOT_FOUND, Code.CONSUMER_GROUP_NOT_FOUND):
@@ -360,7 +380,9 @@ class Brokers:
 
     def forget_group(self, group: str) -> None:
         """Read the group's configuration again at its next use."""
-        self._configs.invalidate(_config_key(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group))
+        key = _config_key(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group)
+        self._configs.invalidate(key)
+        self._asking.pop(key, None)  # what is under way may be of before
 
 
 class UnknownBrokerError(StatusError):

@@ -42,6 +42,9 @@ SILENT_S: Final = 120.0
 """A client that has sent no heartbeat for this long has gone (channelExpiredTimeout)."""
 CLIENTS_MAX: Final = 50_000
 VERSION_CHARS_MAX: Final = 64
+SETTINGS_BYTES_MAX: Final = 1024 * 1024
+"""Of one client: thousands of subscriptions have room."""
+ALL_SETTINGS_BYTES_MAX: Final = 128 * 1024 * 1024
 BEAT_LIMIT_S: Final = 3.0
 COMMANDS_MAX: Final = 1_000
 """Commands that wait for a client to read them; beyond it further ones are dropped."""
@@ -127,6 +130,7 @@ class Client:
     settings: Settings
     last_beat_s: float
     stream: CommandStream | None = None
+    settings_bytes: int = 0
     settings_ms: int = 0
     """When the settings came."""
     context: Context = field(default_factory=copy_context)
@@ -158,6 +162,7 @@ class Clients:
         self._clients: dict[str, Client] = {}
         self._producers: dict[str, dict[str, None]] = {}
         """The ids of the clients of each producer group."""
+        self._settings_bytes = 0
         self._turn = 0
 
     def __len__(self) -> int:
@@ -190,6 +195,7 @@ class Clients:
         """The client's settings, and with the endpoint's part what it is to use. Raises StatusError."""
         await self._brokers.check_client()  # who is a producer here gets its topics' half messages
         client = self._clients.get(call.client_id)
+        size_bytes = self._checked_size(settings, 0 if client is None else client.settings_bytes)
         if client is None:
             if len(self._clients) >= CLIENTS_MAX:
                 raise StatusError(Code.TOO_MANY_REQUESTS, f"{CLIENTS_MAX} clients are connected")
@@ -198,6 +204,8 @@ class Clients:
             self._clients[call.client_id] = client
         self._unlink(client)
         client.settings, client.stream, client.host = settings, stream, call.host
+        self._settings_bytes += size_bytes - client.settings_bytes
+        client.settings_bytes = size_bytes
         client.context = copy_context()
         client.settings_ms = time.time_ns() // 1_000_000
         client.last_beat_s = self._loop.time()
@@ -216,6 +224,16 @@ class Clients:
                     await self.remove(client.client_id)
                 raise
         return await self.merged(settings)
+
+    def _checked_size(self, settings: Settings, replaced_bytes: int) -> int:
+        """Bytes of the settings, which are kept as long as the client. Raises StatusError."""
+        size_bytes = settings.ByteSize()
+        if size_bytes > SETTINGS_BYTES_MAX:
+            raise StatusError(Code.BAD_REQUEST, f"the settings have more than {SETTINGS_BYTES_MAX} bytes")
+        if self._settings_bytes - replaced_bytes + size_bytes > ALL_SETTINGS_BYTES_MAX:
+            message = f"the settings of all clients have {ALL_SETTINGS_BYTES_MAX} bytes"
+            raise StatusError(Code.TOO_MANY_REQUESTS, message)
+        return size_bytes
 
     def _unlink(self, client: Client) -> None:
         for name in client.producer_groups:
@@ -276,6 +294,7 @@ class Clients:
         client = self._clients.pop(client_id, None)
         if client is None:
             return None
+        self._settings_bytes -= client.settings_bytes
         self._unlink(client)
         if client.stream is not None:
             client.stream.end()

@@ -86,6 +86,19 @@ async def test_configurations_are_kept_for_a_while() -> None:
     assert await brokers.group_config("billing") is None
 
 
+async def test_callers_share_one_request_for_a_configuration() -> None:
+    cluster = FakeCluster()
+    brokers = cluster.brokers()
+    await brokers.route("orders")
+    leaving = asyncio.ensure_future(brokers.topic_config("orders"))
+    await asyncio.sleep(0)
+    wanted = [asyncio.ensure_future(brokers.topic_config("orders")) for _ in range(5)]
+    leaving.cancel()
+    found = await asyncio.gather(*wanted)
+    assert all(each is not None for each in found), "who leaves takes it from no one"
+    assert len(cluster.requests(RequestCode.GET_TOPIC_CONFIG)) == 1
+
+
 async def test_an_endpoint_is_listed_until_it_stops_and_serves_where_it_may_not_be() -> None:
     cluster = FakeCluster()
     brokers = cluster.brokers()

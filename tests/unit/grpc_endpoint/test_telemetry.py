@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import orjson
 import pytest
 
+from grpc_endpoint import clients
 from grpc_endpoint.clients import CommandStream
 from grpc_endpoint.endpoint import Endpoint
 from grpc_endpoint.handles import TransactionId
@@ -84,6 +86,28 @@ async def test_a_consumer_of_a_group_that_may_not_be_made_is_refused() -> None:
     assert len(cluster.requests(RequestCode.UNREGISTER_CLIENT)) == 1
     with pytest.raises(StreamRefusedError, match="group not found: billing"):
         await announced(cluster, consumer_settings())
+
+
+async def test_settings_are_bounded_in_bytes_for_one_client_and_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size_bytes = consumer_settings().ByteSize()
+    monkeypatch.setattr(clients, "SETTINGS_BYTES_MAX", size_bytes)
+    monkeypatch.setattr(clients, "ALL_SETTINGS_BYTES_MAX", 2 * size_bytes)
+    known = Endpoint(cast("RemotingClient", FakeClient()), NAMESRV).clients
+    larger = consumer_settings()
+    larger.user_agent.hostname = "h"
+    with pytest.raises(StatusError, match=f"more than {size_bytes} bytes") as refused:
+        await known.put(call(), larger, CommandStream())
+    assert refused.value.code == Code.BAD_REQUEST
+    callers = [replace(call(), client_id=f"client-{number}") for number in range(3)]
+    for caller in (*callers[:2], callers[1]):  # who comes again replaces what it sent before
+        await known.put(caller, consumer_settings(), CommandStream())
+    with pytest.raises(StatusError, match="the settings of all clients") as refused:
+        await known.put(callers[2], consumer_settings(), CommandStream())
+    assert refused.value.code == Code.TOO_MANY_REQUESTS
+    await known.remove("client-0")
+    await known.put(callers[2], consumer_settings(), CommandStream())
 
 
 async def test_a_heartbeat_for_a_group_that_is_gone_says_so() -> None:
