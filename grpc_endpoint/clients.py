@@ -40,6 +40,9 @@ from remoting.headers.consume import UnregisterClientRequestHeader
 BEAT_S: Final = 20.0
 SILENT_S: Final = 120.0
 """A client that has sent no heartbeat for this long has gone (channelExpiredTimeout)."""
+GROUP_S: Final = 3.0
+"""So long a new client's group may be missing before the client is refused."""
+GROUP_PAUSE_S: Final = 0.1
 CLIENTS_MAX: Final = 50_000
 VERSION_CHARS_MAX: Final = 64
 SETTINGS_BYTES_MAX: Final = 1024 * 1024
@@ -217,7 +220,7 @@ class Clients:
         await self._register(client)
         if client.is_consumer:
             try:
-                await self._check_group(group)
+                await self._wait_for_group(client, group)
             except StatusError as error:
                 if error.code == Code.ILLEGAL_CONSUMER_GROUP:
                     client.stream = None  # which is to end with the error
@@ -278,6 +281,20 @@ class Clients:
             await self._register(client)
         if client.is_consumer and group is not None:
             await self._check_group(group)
+
+    async def _wait_for_group(self, client: Client, group: str) -> None:
+        """A leader that had just been elected has not made the group yet: Go's client never opens another
+        stream after a refusal. Raises StatusError.
+        """
+        end_s = self._loop.time() + GROUP_S
+        while True:
+            try:
+                return await self._check_group(group)
+            except StatusError as error:
+                if error.code != Code.ILLEGAL_CONSUMER_GROUP or self._loop.time() >= end_s:
+                    raise
+            await asyncio.sleep(GROUP_PAUSE_S)
+            await self._register(client)
 
     async def _check_group(self, group: str) -> None:
         """A registration makes the group where brokers may. Raises StatusError: there is none."""

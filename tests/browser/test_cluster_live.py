@@ -83,7 +83,7 @@ def test_the_clients_of_an_endpoint_are_listed(open_page: OpenPage, stage: Stage
             button = page.locator(".namesrv", has_text=f"gRPC endpoint {address}").get_by_role("button")
             dialog = page.get_by_role("dialog", name=f"Clients of the gRPC endpoint {address}")
             button.click()
-            expect(dialog).to_contain_text("is not connected to this node")
+            expect(dialog).to_contain_text("is connected to the brokers")
             page.keyboard.press("Escape")
             found = {"items": [client(1, clientId="<b>one</b>", namespace="")], "total": 2}
             page.route("**/grpc-endpoints/**", lambda route: route.fulfill(json=found))

@@ -75,7 +75,20 @@ async def test_a_stream_ends_when_the_servers_part_of_the_settings_is_not_to_be_
     assert ended.value.status is GrpcStatus.INTERNAL
 
 
-async def test_a_consumer_of_a_group_that_may_not_be_made_is_refused() -> None:
+async def test_a_new_leader_has_time_to_make_a_consumers_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "GROUP_PAUSE_S", 0)
+    cluster = FakeClient()
+    missing = answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "no such group")
+    cluster.script(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, missing, missing)
+    endpoint = Endpoint(cast("RemotingClient", cluster), NAMESRV)
+    await endpoint.clients.put(call(), consumer_settings(), CommandStream())
+    assert len(cluster.requests(RequestCode.HEART_BEAT)) == 3, "it is registered again"
+
+
+async def test_a_consumer_of_a_group_that_may_not_be_made_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clients, "GROUP_S", 0)
     cluster = FakeClient()
     cluster.group = None
     endpoint = Endpoint(cast("RemotingClient", cluster), NAMESRV)
