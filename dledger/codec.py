@@ -4,6 +4,8 @@
     header  msgpack array: [kind, field, field, ...] in the order of the message's dataclass
             an EntryRange is three fields (first index, last index, term); its bytes follow the header
             unchanged, and only an AppendRequest and a FetchResponse have any; no entries are -1, -1, 0
+            a ConfigurationEntry is one field: [index, term, format level, generation, members], and each
+            member [id, host, port, role, replaces], where "" replaces none
 
 All integers are big-endian. Every field is checked for type and range before it is used; a wrong one raises
 PeerProtocolError, and its connection must be closed. See docs/formats/protocols.md.
@@ -20,6 +22,15 @@ from typing import Any, cast
 import msgpack
 
 import native
+from dledger.core.membership import (
+    ID_CHARACTERS_MAX,
+    MEMBERS_MAX,
+    Configuration,
+    ConfigurationEntry,
+    ConfigurationError,
+    Member,
+    MemberRole,
+)
 from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
@@ -30,6 +41,7 @@ from dledger.core.messages import (
     FetchResponse,
     HeartbeatRequest,
     HeartbeatResponse,
+    MembershipNotice,
     Message,
     RepairRequest,
     RepairResponse,
@@ -42,6 +54,9 @@ from dledger.core.messages import (
 from dledger.core.types import EntryRange, ResponseCode
 
 PROTOCOL_VERSION = 2
+"""Of every Hello, and of a connection until both sides have named a newer one: release 0.1.0 refuses all
+others."""
+NEWEST_PROTOCOL_VERSION = 3
 HEADER_BYTES_MAX = 64 * 1024
 TEXT_BYTES_MAX = 1024
 INTEGER_MIN = -1
@@ -49,6 +64,7 @@ INTEGER_MAX = (1 << 63) - 1
 _LENGTHS = struct.Struct(">II")
 _LENGTH_BYTES = 4
 _RANGE_FIELDS = 3
+_ERROR_CHARACTERS_MAX = 200
 
 
 class PeerProtocolError(Exception):
@@ -63,6 +79,46 @@ class Hello:
     node_id: str
     version: int
     client_address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The accepting node's answer to a Hello, on the same connection: `version` is the newest that it speaks.
+    Nodes of version 2 neither send it nor read it. format_level and generation are those of the
+    configuration that the node uses; release is for people.
+    """
+
+    version: int
+    node_id: str
+    format_level: int
+    generation: int
+    release: str
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """The connecting node's answer to a Welcome: from here on its connection is of `version`. Where it
+    accepts replication connections, and the other values as in a Welcome.
+    """
+
+    version: int
+    replication_host: str
+    replication_port: int
+    format_level: int
+    generation: int
+    release: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why the accepting node closes the connection, for the log of the connecting one."""
+
+    reason: str
+
+
+Handshake = Hello | Welcome | Introduction | Refused
+"""The frames about the connection itself. Their fields are the same in all versions."""
+HANDSHAKE_TYPES: frozenset[type[Any]] = frozenset(typing.get_args(Handshake))
 
 
 _KINDS: Sequence[type[Any]] = (
@@ -83,14 +139,21 @@ _KINDS: Sequence[type[Any]] = (
     RepairResponse,
     FetchRequest,
     FetchResponse,
+    Welcome,
+    Introduction,
+    Refused,
+    MembershipNotice,
+    TruncateRequest,
 )
-"""A kind's number on the wire is its place here: never reorder, only add."""
+"""A kind's number on the wire is its place here: never reorder, only add. The last one is a TruncateRequest
+with its base, which nodes of version 2 do not know."""
 
+_TRUNCATE_WITH_BASE = len(_KINDS) - 1
 _WITH_ENTRIES = (AppendRequest, FetchResponse)
 _NO_ENTRIES = (-1, -1, 0)
 
 _KIND_OF: types.MappingProxyType[type[Any], int] = types.MappingProxyType(
-    {cls: kind for kind, cls in enumerate(_KINDS)}
+    {cls: _KINDS.index(cls) for cls in _KINDS}
 )
 
 
@@ -107,7 +170,16 @@ _PUSH_TYPES = (
 """The types that `decode_pushes` constructs."""
 
 
-def encode_frame(message: Message | Hello) -> tuple[bytes | memoryview, ...]:
+def version_needed(message: Message) -> int:
+    """The protocol version that a connection must have to carry this message."""
+    if isinstance(message, MembershipNotice) or (
+        isinstance(message, TruncateRequest) and message.base is not None
+    ):
+        return 3
+    return PROTOCOL_VERSION
+
+
+def encode_frame(message: Message | Handshake) -> tuple[bytes | memoryview, ...]:
     """The buffers of one frame in wire order. Entry bytes are passed on, not copied."""
     if _ENCODE_NUMBERS is not None:
         if isinstance(message, AppendResponse):
@@ -132,14 +204,19 @@ def _numbers_of_response(message: AppendResponse) -> tuple[int, ...]:
     return (_APPEND_RESPONSE, message.term, message.code, *numbers)
 
 
-def _encode_frame(message: Message | Hello) -> tuple[bytes | memoryview, ...]:
-    values: list[Any] = [_KIND_OF[type(message)]]
+def _encode_frame(message: Message | Handshake) -> tuple[bytes | memoryview, ...]:
+    kind = _KIND_OF[type(message)]
+    if isinstance(message, TruncateRequest) and message.base is not None:
+        kind = _TRUNCATE_WITH_BASE
+    values: list[Any] = [kind]
     data: bytes | memoryview = b""
-    for name, _ in _SCHEMA[type(message)]:
+    for name, _ in _SCHEMAS[kind]:
         value = getattr(message, name)
         if isinstance(value, EntryRange):
             values += (value.first_index, value.last_index, value.term)
             data = value.data
+        elif isinstance(value, ConfigurationEntry):
+            values.append(_configuration_values(value))
         elif value is None:
             values += _NO_ENTRIES
         else:
@@ -149,6 +226,15 @@ def _encode_frame(message: Message | Hello) -> tuple[bytes | memoryview, ...]:
     return (lengths + header, data) if len(data) else (lengths + header,)
 
 
+def _configuration_values(entry: ConfigurationEntry) -> list[Any]:
+    configuration = entry.configuration
+    members = [
+        [member.id, member.host, member.port, member.role.value, member.replaces or ""]
+        for member in configuration.members
+    ]
+    return [entry.index, entry.term, configuration.format_level, configuration.generation, members]
+
+
 class FrameDecoder:
     """Cuts a stream of bytes into messages. After PeerProtocolError it must not be fed again."""
 
@@ -156,7 +242,7 @@ class FrameDecoder:
         self._frame_bytes_max = frame_bytes_max
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> list[Message | Hello]:
+    def feed(self, data: bytes) -> list[Message | Handshake]:
         """The messages completed by `data`. Raises PeerProtocolError."""
         if self._buffer:
             self._buffer += data
@@ -166,15 +252,15 @@ class FrameDecoder:
         self._buffer += data[end:]
         return messages
 
-    def _decode_buffer(self) -> list[Message | Hello]:
+    def _decode_buffer(self) -> list[Message | Handshake]:
         with memoryview(self._buffer) as view:
             messages, end = self._decode_whole_frames(view)
         del self._buffer[:end]
         return messages
 
-    def _decode_whole_frames(self, source: bytes | memoryview) -> tuple[list[Message | Hello], int]:
+    def _decode_whole_frames(self, source: bytes | memoryview) -> tuple[list[Message | Handshake], int]:
         """The whole frames, and where they end."""
-        messages: list[Message | Hello] = []
+        messages: list[Message | Handshake] = []
         start = 0
         if _DECODE_PUSHES is not None:
             messages, start = _DECODE_PUSHES(source, 0, self._frame_bytes_max, _PUSH_TYPES)
@@ -201,7 +287,7 @@ class FrameDecoder:
         return frame_bytes if available >= frame_bytes else None
 
     @staticmethod
-    def _decode(source: bytes | memoryview, start: int, frame_bytes: int) -> Message | Hello:
+    def _decode(source: bytes | memoryview, start: int, frame_bytes: int) -> Message | Handshake:
         _, header_bytes = _LENGTHS.unpack_from(source, start)
         header_start = start + _LENGTHS.size
         data_start = header_start + header_bytes
@@ -219,12 +305,12 @@ def _unpack(header: bytes) -> list[Any]:
     return values
 
 
-def _build(values: list[Any], data: bytes) -> Message | Hello:
+def _build(values: list[Any], data: bytes) -> Message | Handshake:
     kind = values[0]
     if type(kind) is not int or not 0 <= kind < len(_KINDS):
         raise PeerProtocolError(f"unknown kind of message {kind!r}")
     cls = _KINDS[kind]
-    schema = _SCHEMA[cls]
+    schema = _SCHEMAS[kind]
     fields_expected = len(schema) + (_RANGE_FIELDS - 1 if cls in _WITH_ENTRIES else 0)
     if len(values) - 1 != fields_expected:
         raise PeerProtocolError(f"{len(values) - 1} fields in a {cls.__name__}, not {fields_expected}")
@@ -233,7 +319,7 @@ def _build(values: list[Any], data: bytes) -> Message | Hello:
     elif data:
         raise PeerProtocolError(f"{len(data)} bytes of entries in a {cls.__name__}")
     arguments = [read(name, value) for (name, read), value in zip(schema, values[1:], strict=True)]
-    return cast("Message | Hello", cls(*arguments))
+    return cast("Message | Handshake", cls(*arguments))
 
 
 def _entry_range(numbers: list[Any], data: bytes) -> EntryRange | None:
@@ -285,6 +371,34 @@ def _optional_range(_name: str, value: Any) -> EntryRange | None:
     return cast("EntryRange | None", value)
 
 
+def _configuration_entry(name: str, value: Any) -> ConfigurationEntry:
+    if not isinstance(value, list) or len(value) != 5:
+        raise PeerProtocolError(f"{name} is not an array of 5 values")
+    index, term, format_level, generation = (_integer(name, number) for number in value[:4])
+    members = value[4]
+    if min(term, format_level, generation) < 0:
+        raise PeerProtocolError(f"{name} of term {term}, level {format_level}, generation {generation}")
+    if not isinstance(members, list) or len(members) > MEMBERS_MAX:
+        raise PeerProtocolError(f"{name} is not an array of at most {MEMBERS_MAX} members")
+    try:
+        configuration = Configuration(tuple(map(_member, members)), format_level, generation)
+    except ConfigurationError as error:
+        raise PeerProtocolError(f"{name}: {str(error)[:_ERROR_CHARACTERS_MAX]}") from None
+    return ConfigurationEntry(index, term, configuration)
+
+
+_ROLES = types.MappingProxyType({role.value: role for role in MemberRole})
+
+
+def _member(value: Any) -> Member:
+    if not isinstance(value, list) or len(value) != 5:
+        raise PeerProtocolError("a member is not an array of 5 values")
+    member_id, host, role, replaces = (_text("a member", value[place]) for place in (0, 1, 3, 4))
+    if role not in _ROLES or len(replaces) > ID_CHARACTERS_MAX:
+        raise PeerProtocolError(f"a member of role {role!r:.80} that replaces {replaces!r:.80}")
+    return Member(member_id, host, _integer("port", value[2]), _ROLES[role], replaces or None)
+
+
 def _reader(annotation: Any) -> Callable[[str, Any], Any]:
     if isinstance(annotation, type) and issubclass(annotation, enum.IntEnum):
         return _enumerated(annotation)
@@ -294,18 +408,27 @@ def _reader(annotation: Any) -> Callable[[str, Any], Any]:
         str: _text,
         EntryRange: _range,
         EntryRange | None: _optional_range,
+        ConfigurationEntry: _configuration_entry,
+        ConfigurationEntry | None: _configuration_entry,
     }
     return readers[annotation]
 
 
-def _schema_of(cls: type[Any]) -> tuple[tuple[str, Callable[[str, Any], Any]], ...]:
+_Schema = tuple[tuple[str, Callable[[str, Any], Any]], ...]
+
+
+def _schema_of(kind: int) -> _Schema:
+    """The fields of a kind, each with what reads it."""
+    cls = _KINDS[kind]
     annotations = typing.get_type_hints(cls)
-    return tuple((field.name, _reader(annotations[field.name])) for field in fields(cls))
+    return tuple(
+        (field.name, _reader(annotations[field.name]))
+        for field in fields(cls)
+        if field.name != "base" or kind == _TRUNCATE_WITH_BASE
+    )
 
 
-_SCHEMA: types.MappingProxyType[type[Any], tuple[tuple[str, Callable[[str, Any], Any]], ...]] = (
-    types.MappingProxyType({cls: _schema_of(cls) for cls in _KINDS})
-)
+_SCHEMAS: tuple[_Schema, ...] = tuple(map(_schema_of, range(len(_KINDS))))
 
 
 NUMBER_MAX = 1 << 62
@@ -349,6 +472,23 @@ def refuse_impossible(message: Message, term_max: int) -> None:
     for name in _NUMBERS[type(message)]:
         if getattr(message, name) > NUMBER_MAX:
             raise PeerProtocolError(f"a {type(message).__name__} with {name} {getattr(message, name)}")
+    _refuse_impossible_configuration(message)
     entries = message.entries if isinstance(message, AppendRequest | FetchResponse) else None
     if entries is not None and entries.last_index > NUMBER_MAX:
         raise PeerProtocolError(f"entries up to {entries.last_index}, above {NUMBER_MAX}")
+
+
+def _refuse_impossible_configuration(message: Message) -> None:
+    entry = None
+    if isinstance(message, MembershipNotice):
+        entry = message.entry
+    elif isinstance(message, TruncateRequest):
+        entry = message.base
+    if entry is None:
+        return
+    level, generation = entry.configuration.format_level, entry.configuration.generation
+    if entry.term > message.term or max(entry.index, level, generation) > NUMBER_MAX:
+        raise PeerProtocolError(
+            f"a {type(message).__name__} of term {message.term} with a configuration of term {entry.term}, "
+            f"index {entry.index}, level {level}, generation {generation}"
+        )

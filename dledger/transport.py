@@ -27,7 +27,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
-from dledger.codec import PROTOCOL_VERSION, FrameDecoder, Hello, PeerProtocolError, encode_frame
+from dledger.codec import (
+    HANDSHAKE_TYPES,
+    PROTOCOL_VERSION,
+    FrameDecoder,
+    Handshake,
+    Hello,
+    PeerProtocolError,
+    encode_frame,
+)
 from dledger.core.messages import Message
 from dledger.core.output import Envelope
 from dledger.credentials import MemberCredentials, PeerStream, member_uri
@@ -669,7 +677,7 @@ class _Inbound(asyncio.Protocol):
         if self._unidentified_bytes > self._owner.limits.handshake_bytes_max:
             raise PeerProtocolError(f"no handshake within {self._unidentified_bytes} bytes")
 
-    def _identify(self, first: Message | Hello) -> None:
+    def _identify(self, first: Message | Handshake) -> None:
         if not isinstance(first, Hello):
             raise PeerProtocolError("the first frame is not a handshake")
         refusal = self._owner.refusal(first)
@@ -689,10 +697,10 @@ class _Inbound(asyncio.Protocol):
             self._deadline = asyncio.get_running_loop().call_later(age_max_s, self._too_old)
         self._owner.identified(self, first)
 
-    def _deliver(self, messages: list[Message | Hello]) -> None:
+    def _deliver(self, messages: list[Message | Handshake]) -> None:
         if not messages or self.peer is None:
             return
-        if Hello in map(type, messages):
+        if not HANDSHAKE_TYPES.isdisjoint(map(type, messages)):
             raise PeerProtocolError("a second handshake")
         self._owner.sink.on_messages(self.peer, cast("list[Message]", messages))
 

@@ -7,6 +7,7 @@ any leader request of an old term, is answered by a HeartbeatResponse.
 import enum
 from dataclasses import dataclass
 
+from dledger.core.membership import ConfigurationEntry
 from dledger.core.types import EntryRange, ResponseCode
 
 
@@ -130,7 +131,8 @@ class TruncateRequest:
     Valid only for a log that still ends with (end_index, end_term): what the follower said in its
     CompareResponse. Two logs that end with the same entry are the same log, so a request that comes late or
     twice can't drop an entry pushed meanwhile. prev_term is the term before truncate_index, position the
-    leader's position of it.
+    leader's position of it. base: the newest configuration before truncate_index, for a log that has none of
+    its own left.
     """
 
     term: int
@@ -141,6 +143,7 @@ class TruncateRequest:
     is_reset: bool
     end_index: int
     end_term: int
+    base: ConfigurationEntry | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,17 @@ class RepairResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class MembershipNotice:
+    """The newest configuration of the sender's log, and whether the sender leads. It is sent beside a
+    RepairResponse, and by a leader to a member that it removed.
+    """
+
+    term: int
+    is_leader: bool
+    entry: ConfigurationEntry
+
+
+@dataclass(frozen=True, slots=True)
 class FetchRequest:
     """Asks for entries that are damaged on the sender's disk. `term` is that of the entries: index and term
     name an entry (Raft 5.3).
@@ -203,5 +217,12 @@ PeerResponse = HeartbeatResponse | AppendResponse | CompareResponse | TruncateRe
 FetchMessage = FetchRequest | FetchResponse
 """Between the drivers; a Node ignores them."""
 Message = (
-    VoteRequest | VoteResponse | LeaderRequest | PeerResponse | RepairRequest | RepairResponse | FetchMessage
+    VoteRequest
+    | VoteResponse
+    | LeaderRequest
+    | PeerResponse
+    | RepairRequest
+    | RepairResponse
+    | MembershipNotice
+    | FetchMessage
 )

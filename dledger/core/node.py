@@ -24,6 +24,7 @@ from dledger.core.messages import (
     HeartbeatRequest,
     HeartbeatResponse,
     LeaderRequest,
+    MembershipNotice,
     Message,
     PeerResponse,
     RepairRequest,
@@ -357,7 +358,7 @@ class Node:
         self._timer.peer_connected(sender)  # it can be reached, so its vote may still come
         if isinstance(message, AppendResponse) and message.term == self.term:
             self._on_response(sender, message)  # by far the most frequent one
-        elif isinstance(message, FetchMessage):
+        elif isinstance(message, FetchMessage | MembershipNotice):
             self._ignore(sender, message, "not for a node")
         elif isinstance(message, VoteRequest):
             self._on_vote_request(sender, message)  # which adopts a higher term only if no lease refuses it

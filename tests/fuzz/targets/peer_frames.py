@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from dledger import codec, durable_state
-from dledger.codec import FrameDecoder, Hello, PeerProtocolError, encode_frame
-from dledger.core.messages import Message
+from dledger.codec import FrameDecoder, Handshake, PeerProtocolError, encode_frame
+from dledger.core.membership import Configuration, ConfigurationEntry, Member, MemberRole
+from dledger.core.messages import Message, TruncateRequest
 from dledger.core.types import EntryRange, HardState, Impairment
 from tests.fuzz.target import Target, check_words
 
 FRAME_BYTES_MAX = 4096
+_MEMBERS = (Member("n0", "10.0.0.1", 7), Member("n3", "host", 8, MemberRole.JOINING, "n1"))
+_ENTRY = ConfigurationEntry(5, 2, Configuration(_MEMBERS, 3, 1))
 
 
 def _value_of(annotation: Any) -> Any:
@@ -22,7 +25,8 @@ def _value_of(annotation: Any) -> Any:
         return next(iter(annotation))
     if typing.get_args(annotation):
         return _value_of(typing.get_args(annotation)[0])
-    return {int: 7, bool: True, str: "n1", EntryRange: EntryRange(7, 8, 3, b"entry bytes")}[annotation]
+    values = {int: 7, bool: True, str: "n1", EntryRange: EntryRange(7, 8, 3, b"entry bytes")}
+    return _ENTRY if annotation is ConfigurationEntry else values[annotation]
 
 
 def _sample(cls: type[Any]) -> Any:
@@ -30,11 +34,14 @@ def _sample(cls: type[Any]) -> Any:
     return cls(**{name: _value_of(annotation) for name, annotation in hints.items()})
 
 
-def _frame(message: Message | Hello) -> bytes:
+def _frame(message: Message | Handshake) -> bytes:
     return b"".join(bytes(buffer) for buffer in encode_frame(message))
 
 
-_FRAMES = tuple(_frame(_sample(cls)) for cls in codec._KINDS)
+_FRAMES = (
+    *(_frame(_sample(cls)) for cls in codec._KINDS),
+    _frame(TruncateRequest(7, 7, 7, 3, 7, False, 7, 3)),
+)
 
 
 def _decode(pieces: list[bytes]) -> list[Any] | None:

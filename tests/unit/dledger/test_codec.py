@@ -1,6 +1,7 @@
 """dledger.codec: every message survives the wire, and any other bytes raise PeerProtocolError."""
 
 import struct
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -16,9 +17,20 @@ from dledger.codec import (
     TEXT_BYTES_MAX,
     FrameDecoder,
     Hello,
+    Introduction,
     PeerProtocolError,
+    Refused,
+    Welcome,
     encode_frame,
     refuse_impossible,
+    version_needed,
+)
+from dledger.core.membership import (
+    MEMBERS_MAX,
+    Configuration,
+    ConfigurationEntry,
+    Member,
+    MemberRole,
 )
 from dledger.core.messages import (
     AppendRequest,
@@ -27,6 +39,7 @@ from dledger.core.messages import (
     CompareResponse,
     FetchResponse,
     HeartbeatRequest,
+    MembershipNotice,
     Message,
     RepairRequest,
     TruncateRequest,
@@ -46,7 +59,15 @@ KIND_OF = {
     "AppendResponse": 7,
     "CompareResponse": 9,
     "FetchResponse": 16,
+    "MembershipNotice": 20,
+    "TruncateRequest with base": 21,
 }
+MEMBERS = (
+    Member("n0", "10.0.0.1", 7, MemberRole.VOTER),
+    Member("n3", "10.0.0.2", 8, MemberRole.JOINING, "n1"),
+)
+ENTRY = ConfigurationEntry(5, 2, Configuration(MEMBERS, 3, 1))
+TRUNCATION = TruncateRequest(3, 7, 8, 2, 400, False, 9, 2)
 
 
 def frame(message: Any) -> bytes:
@@ -67,7 +88,7 @@ def decode(data: bytes) -> list[Any]:
 
 def test_every_message_type_has_a_kind() -> None:
     assert all(isinstance(cls.__name__, str) for cls in MESSAGE_TYPES)
-    assert len(MESSAGE_TYPES) == 17
+    assert len(MESSAGE_TYPES) == 21
 
 
 @given(messages)
@@ -176,6 +197,29 @@ def test_one_changed_byte_is_decoded_or_refused(message: Any, data: st.DataObjec
         (packed(KIND_OF["AppendRequest"], 1, 2, 3, -1, -1, 0), "has no entries"),
         (packed(KIND_OF["FetchResponse"], 1, 200, -1, -1, 0, data=b"x"), "entries -1..-1 of term 0"),
         (packed(KIND_OF["FetchResponse"], 1, 200, 4, 5, 1), "in 0 bytes"),
+        (packed(KIND_OF["TruncateRequest with base"], *range(1, 9)), "8 fields in a TruncateRequest, not 9"),
+        *(
+            (packed(KIND_OF["MembershipNotice"], 3, True, value), words)
+            for value, words in (
+                (7, "entry is not an array of 5 values"),
+                ([5, 2, 3, 1], "entry is not an array of 5 values"),
+                ([5, "2", 3, 1, []], "entry is not a number"),
+                ([5, -1, 3, 1, []], "entry of term -1"),
+                ([5, 2, -1, 1, []], "level -1"),
+                ([5, 2, 3, -1, []], "generation -1"),
+                ([5, 2, 3, 1, 7], "is not an array of at most 32 members"),
+                ([5, 2, 3, 1, [["n0"]] * (MEMBERS_MAX + 1)], "is not an array of at most 32 members"),
+                ([5, 2, 3, 1, []], "needs at least one voter"),
+                ([5, 2, 3, 1, [["n0", "h", 1, "voter"]]], "a member is not an array of 5 values"),
+                ([5, 2, 3, 1, [["n0", "h", "1", "voter", ""]]], "port is not a number"),
+                ([5, 2, 3, 1, [["n0", "h", 65536, "voter", ""]]], "port 65536"),
+                ([5, 2, 3, 1, [["n0", 7, 1, "voter", ""]]], "a member is not a text"),
+                ([5, 2, 3, 1, [["n0", "h", 1, "king", ""]]], "of role 'king'"),
+                ([5, 2, 3, 1, [["n0", "h", 1, "voter", "x" * 33]]], "that replaces"),
+                ([5, 2, 3, 1, [["n0", "h", 1, "voter", ""]] * 2], "named twice"),
+                ([5, 2, 3, 1, [["n0" * 99, "h", 1, "voter", ""]]], "member 'n0n0"),
+            )
+        ),
     ],
 )
 def test_wrong_bytes_are_named(data: bytes, words: str) -> None:
@@ -203,7 +247,7 @@ def test_too_long_frame_is_refused_before_it_arrives() -> None:
 
 
 def test_wire_form_is_fixed() -> None:
-    """The bytes of version 2: members that write others do not understand each other."""
+    """The bytes of versions 2 and 3: members that write others do not understand each other."""
     assert frame(Hello("g", "n0", 1, "a:1")).hex() == "000000100000000c" + "9500a167a26e3001a3613a31"
     assert frame(VoteRequest(3, 4, 9, 2, True, False)).hex() == "0000000c00000008" + "970103040902c3c2"
     response = CompareResponse(3, ResponseCode.SUCCESS, 9, 0, 9, 2, 9, 2)
@@ -214,6 +258,43 @@ def test_wire_form_is_fixed() -> None:
         == "0000000d00000009" + "961003cd0194ffff00"
     )
     assert frame(APPEND).hex() == "0000001700000008" + "9706030702080903" + b"two entries".hex()
+    assert (
+        frame(Welcome(3, "n1", 2, 0, "r")).hex() == "0000000e0000000a" + "96" + "1103" + "a26e31" + "0200a172"
+    )
+    introduction = Introduction(3, "h", 7, 2, 0, "r")
+    assert frame(introduction).hex() == "0000000e0000000a" + "97" + "1203" + "a168" + "070200" + "a172"
+    assert frame(Refused("no")).hex() == "0000000900000005" + "9213a26e6f"
+
+
+def test_configurations_on_the_wire() -> None:
+    members = [["n0", "10.0.0.1", 7, "voter", ""], ["n3", "10.0.0.2", 8, "joining", "n1"]]
+    entry = [5, 2, 3, 1, members]
+    assert frame(MembershipNotice(4, True, ENTRY)) == packed(20, 4, True, entry)
+    assert frame(TRUNCATION) == packed(10, 3, 7, 8, 2, 400, False, 9, 2)
+    with_base = replace(TRUNCATION, base=ENTRY)
+    assert frame(with_base) == packed(21, 3, 7, 8, 2, 400, False, 9, 2, entry)
+    assert decode(frame(TRUNCATION) + frame(with_base)) == [TRUNCATION, with_base]
+
+
+def test_the_largest_configuration_fits_into_a_header() -> None:
+    members = [
+        Member(
+            f"{number:02}" + "\U0001f4a1" * 30,
+            "\U0001f4a1" * 253,
+            65535,
+            MemberRole.LEARNER,
+            "\U0001f4a1" * 32,
+        )
+        for number in range(MEMBERS_MAX - 1)
+    ]
+    entry = ConfigurationEntry(INTEGER_MAX, INTEGER_MAX, Configuration((*members, MEMBERS[0])))
+    notice = MembershipNotice(INTEGER_MAX, True, entry)
+    assert FrameDecoder(HEADER_BYTES_MAX).feed(frame(notice)) == [notice]
+
+
+def test_a_message_says_which_version_it_needs() -> None:
+    needed = [version_needed(each) for each in (APPEND, TRUNCATION, replace(TRUNCATION, base=ENTRY))]
+    assert (needed, version_needed(MembershipNotice(4, True, ENTRY))) == ([2, 2, 3], 3)
 
 
 def test_numbers_of_vote_results_are_known() -> None:
@@ -232,6 +313,8 @@ def test_numbers_of_vote_results_are_known() -> None:
         TruncateRequest(5, 0, 1, 3, 0, True, 3, 6),
         VoteRequest(5, 5, 3, 6, False, False),
         CompareResponse(5, ResponseCode.SUCCESS, 1, 0, 1, 6, 1, 1),
+        MembershipNotice(1, True, ENTRY),
+        replace(TRUNCATION, term=2, end_term=0, base=replace(ENTRY, term=3)),
     ],
 )
 def test_terms_that_no_member_reaches_are_refused(message: Message) -> None:

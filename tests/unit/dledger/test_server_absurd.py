@@ -15,6 +15,7 @@ from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import EntryStore, open_entry_store
 from dledger.codec import INTEGER_MAX, PeerProtocolError
 from dledger.core.config import Config
+from dledger.core.membership import Configuration, ConfigurationEntry, Member
 from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
@@ -25,6 +26,7 @@ from dledger.core.messages import (
     FetchResponse,
     HeartbeatRequest,
     HeartbeatResponse,
+    MembershipNotice,
     Message,
     RepairRequest,
     RepairResponse,
@@ -74,6 +76,20 @@ def entry_ranges(draw: st.DrawFn) -> EntryRange:
     return entries_of(bodies, first_index, term, position)
 
 
+whole = numbers.map(lambda number: max(0, number))
+members = st.sets(st.sampled_from(["n0", "n1", "n2", "n7"]), min_size=1)
+configurations = st.builds(
+    ConfigurationEntry,
+    numbers,
+    whole,
+    st.builds(
+        lambda ids, level, generation: Configuration(
+            tuple(Member(each, "127.0.0.1", 1) for each in ids), level, generation
+        ),
+        *(members, whole, whole),
+    ),
+)
+
 messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(VoteRequest, numbers, numbers, numbers, numbers, st.booleans(), st.booleans()),
     st.builds(VoteResponse, numbers, numbers, st.booleans(), st.sampled_from(VoteResult)),
@@ -87,6 +103,8 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(CompareResponse, numbers, codes, numbers, numbers, numbers, numbers, numbers, numbers),
     st.builds(TruncateRequest, numbers, numbers, numbers, numbers, numbers, st.booleans(), numbers, numbers),
     st.builds(TruncateRequest, st.just(1), near, numbers, near, numbers, st.just(True), near, near),
+    st.builds(MembershipNotice, numbers, st.booleans(), configurations),
+    st.builds(TruncateRequest, *(numbers,) * 5, st.booleans(), numbers, numbers, configurations),
     st.builds(TruncateResponse, numbers, codes, numbers, numbers),
     st.builds(TakeLeadershipRequest, numbers, numbers),
     st.builds(RepairRequest, numbers, numbers),
