@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 TERM_TOPIC: Final = "rmq_sys_LEDGERMQ_TERM"
 """The topic of the record that a leader writes at the start of its term; it is in no queue."""
+MEMBERS_TOPIC: Final = "rmq_sys_LEDGERMQ_MEMBERS"
+"""The topic of the records that name the group's members, likewise."""
 
 PUT_STATUS: Final = {
     ResponseCode.SUCCESS: PutStatus.PUT_OK,
@@ -49,6 +51,7 @@ PUT_STATUS: Final = {
     ResponseCode.INCONSISTENT_LEADER: PutStatus.SERVICE_NOT_AVAILABLE,
     ResponseCode.LEADER_NOT_READY: PutStatus.SERVICE_NOT_AVAILABLE,
     ResponseCode.LEADER_TRANSFERRING: PutStatus.SERVICE_NOT_AVAILABLE,
+    ResponseCode.CONFIGURATION_PENDING: PutStatus.SERVICE_NOT_AVAILABLE,
     ResponseCode.DISK_FULL: PutStatus.SERVICE_NOT_AVAILABLE,
     ResponseCode.LEADER_PENDING_FULL: PutStatus.OS_PAGE_CACHE_BUSY,
     ResponseCode.WAIT_QUORUM_ACK_TIMEOUT: PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH,
@@ -191,6 +194,20 @@ def term_start_record(term: int, leader_id: str, store_host: bytes, now_ms: int)
         topic=TERM_TOPIC,
         queue_id=0,
         body=orjson.dumps({"term": term, "leader": leader_id}),
+        sys_flag=TRANSACTION_ROLLBACK,
+        born_timestamp_ms=now_ms,
+        born_host=store_host,
+        store_host=store_host,
+    )
+    return encode_record(message, 0, now_ms)
+
+
+def members_record(configuration: bytes, store_host: bytes, now_ms: int) -> bytes:
+    """The body of an entry that names the group's members, which clients do not get either."""
+    message = Message(
+        topic=MEMBERS_TOPIC,
+        queue_id=0,
+        body=configuration,
         sys_flag=TRANSACTION_ROLLBACK,
         born_timestamp_ms=now_ms,
         born_host=store_host,

@@ -1,11 +1,12 @@
 """DLedger's log entry, its index unit and the blank that fills a data file's end.
 
-    entry: magic=1 size index term pos channel=0 chainCrc bodyCrc bodyLength | body
-             4      4    8    8    8      4        4       4        4         n
+    entry: magic=1 size index term pos channel chainCrc bodyCrc bodyLength | body
+             4      4    8    8    8      4       4       4        4         n
     unit:  magic=1 pos size index term            blank: magic=-1 size
              4      8   4     8    8                        4      4
 
-All integers are big-endian; `size` counts the whole entry. Both CRCs are the CRC-32 of zip and zlib
+All integers are big-endian; `size` counts the whole entry. DLedger's reserved field `channel` is 1 in an
+entry that names the members of the group, 0 in all others. Both CRCs are the CRC-32 of zip and zlib
 (polynomial 0xEDB88320): chainCrc over the header's fields before it, bodyCrc over the body as stored, after
 the append hook. Their 32 bits are written as they are, so Java reads them as a signed int. Java writes 0 in
 both and never checks them: 0 is read as "no CRC", but beside a chainCrc every bodyCrc counts. Sources:
@@ -28,7 +29,9 @@ HEADER_BYTES: Final = 48
 UNIT_BYTES: Final = 32
 BLANK_BYTES: Final = 8
 """Every entry leaves this much of its data file free, so that a blank fits behind it."""
+CHANNEL_AT: Final = 32
 HEADER_CRC_AT: Final = 36
+CONFIGURATION_CHANNEL: Final = 1
 
 HEADER: Final = struct.Struct(">iiqqqiIIi")
 UNIT: Final = struct.Struct(">iqiqq")
@@ -41,6 +44,7 @@ _INT32: Final = struct.Struct(">i")
 
 _VERIFY_ENTRIES: Final = native.function("_log", "verify_entries")
 _ENCODE_UNITS: Final = native.function("_log", "encode_units")
+_FIND_CHANNEL: Final = native.function("_log", "find_channel")
 
 Buffer = bytes | memoryview
 AppendHook = Callable[[bytearray, int, int], None]
@@ -92,6 +96,44 @@ def encode_entries(
         positions.append(entry_position)
         start = end
     return bytes(data), b"".join(units), positions
+
+
+def encode_on_channel(
+    body: bytes, index: int, term: int, position: int, append_hook: AppendHook | None
+) -> tuple[bytes, bytes]:
+    """One entry that names the members, and its index unit."""
+    laid_out, units, _ = encode_entries([body], index, term, position, append_hook)
+    head = laid_out[:CHANNEL_AT] + _INT32.pack(CONFIGURATION_CHANNEL)
+    crc = struct.pack(">I", isal_zlib.crc32(head))
+    return head + crc + laid_out[HEADER_CRC_AT + 4 :], units
+
+
+def configuration_bodies(data: Buffer) -> list[tuple[int, int, memoryview]]:
+    """Index, term and body of each verified entry that names the members."""
+    found = []
+    at = find_channel(data, 0)
+    while at >= 0:
+        _, size, index, term, _, _, _, _, _ = HEADER.unpack_from(data, at)
+        found.append((index, term, memoryview(data)[at + HEADER_BYTES : at + size]))
+        at = find_channel(data, at + size)
+    return found
+
+
+def find_channel(data: Buffer, start: int) -> int:
+    """Where the next verified entry from `start` on begins whose channel is not 0; -1: there is none."""
+    if _FIND_CHANNEL is not None:
+        return int(_FIND_CHANNEL(data, start))
+    return find_channel_of_each(data, start)
+
+
+def find_channel_of_each(data: Buffer, start: int) -> int:
+    """As `find_channel`, entry by entry."""
+    size_at = _INT32.unpack_from
+    while start + HEADER_BYTES <= len(data):
+        if size_at(data, start + CHANNEL_AT)[0] != 0:
+            return start
+        start += max(size_at(data, start + 4)[0], HEADER_BYTES)
+    return -1
 
 
 def verify_entries(entries: EntryRange) -> None:

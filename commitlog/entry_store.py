@@ -26,6 +26,8 @@ from commitlog.entry import (
     AppendHook,
     Buffer,
     blank,
+    configuration_bodies,
+    encode_on_channel,
     encode_units,
     entry_position,
     place_entry,
@@ -34,9 +36,22 @@ from commitlog.entry import (
 from commitlog.entry_chunks import Chunk, EntryCache, EntryLayout
 from commitlog.entry_files import AppendOp, EntryFiles, EntryStoreConfig, Op, ResetOp, TruncateOp
 from commitlog.entry_recovery import RecoveredLog, recover
+from commitlog.record import CorruptRecordError, decode_record
 from commitlog.scrubber import Scrubber
-from dledger.core.types import NO_INDEX, CorruptRangeError, EntryRange, Epoch, LogState, Scrubbed
+from dledger.core.membership import ConfigurationEntry, ConfigurationError, decode_configuration
+from dledger.core.types import (
+    NO_INDEX,
+    CorruptRangeError,
+    DamagedEntryError,
+    EntryRange,
+    Epoch,
+    LogState,
+    Scrubbed,
+)
 from dledger.fs import DiskWatch, Fs, OsFs, replace_file
+
+_SEARCH_BYTES = 4 * 1024 * 1024
+"""Read at once while the whole log is searched for configurations."""
 
 
 class StoreFailedError(OSError):
@@ -107,6 +122,7 @@ class EntryStore:
         self._files = files
         self._disk = disk
         self._layout = EntryLayout(config, append_hook)
+        self._append_hook = append_hook
         self.cache = EntryCache(config.cache_bytes_max)
         self.cold = ColdReader(files)
         self._scrubber = Scrubber(files)
@@ -147,9 +163,46 @@ class EntryStore:
             self._append(chunk)
         return positions
 
+    def append_configuration(self, index: int, term: int, body: bytes) -> int:
+        """As LogStore. The body is a record whose message is the configuration."""
+        assert index == self.end_index + 1, (index, self.end_index)
+        file_bytes = self.config.data_file_bytes
+        position = place_entry(self.end_position, HEADER_BYTES + len(body), file_bytes)
+        data, units = encode_on_channel(body, index, term, position, self._append_hook)
+        self._append(Chunk(index, index, term, position, data, units))
+        return position
+
+    def configurations_in(self, entries: EntryRange) -> list[ConfigurationEntry]:
+        """As LogReader."""
+        return [
+            ConfigurationEntry(index, term, decode_configuration(decode_record(body).body))
+            for index, term, body in configuration_bodies(entries.data)
+        ]
+
+    def find_configurations(self) -> list[ConfigurationEntry]:
+        """All in the log, which is read from its begin on; what is damaged is passed by."""
+        found: list[ConfigurationEntry] = []
+        index = self.begin_index
+        while index <= self.end_index:
+            try:
+                entries = self.read_range(index, self.end_index, _SEARCH_BYTES)
+            except DamagedEntryError as error:
+                index = error.last_index + 1
+                continue
+            found += self.configurations_in(entries)
+            index = entries.last_index + 1
+        return found
+
     def verify_range(self, entries: EntryRange) -> None:
-        """Check the entries' headers and CRCs against each other. Raises CorruptRangeError."""
+        """Check the entries' headers and CRCs against each other, and that configurations can be read.
+
+        Raises CorruptRangeError.
+        """
         verify_entries(entries)
+        try:
+            self.configurations_in(entries)
+        except (ConfigurationError, CorruptRecordError) as error:
+            raise CorruptRangeError(f"in entries from {entries.first_index} on: {error}") from None
 
     def continues(self, entries: EntryRange, after: EntryRange | None) -> bool:
         """Whether `append_range` accepts these verified entries, by their position, after it accepted

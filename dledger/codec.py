@@ -144,16 +144,19 @@ _KINDS: Sequence[type[Any]] = (
     Refused,
     MembershipNotice,
     TruncateRequest,
+    RepairResponse,
 )
-"""A kind's number on the wire is its place here: never reorder, only add. The last one is a TruncateRequest
-with its base, which nodes of version 2 do not know."""
+"""A kind's number on the wire is its place here: never reorder, only add. A class that is here twice has a
+last field which nodes of version 2 do not know: its first kind is without that field, its second with it."""
 
-_TRUNCATE_WITH_BASE = len(_KINDS) - 1
 _WITH_ENTRIES = (AppendRequest, FetchResponse)
 _NO_ENTRIES = (-1, -1, 0)
 
 _KIND_OF: types.MappingProxyType[type[Any], int] = types.MappingProxyType(
     {cls: _KINDS.index(cls) for cls in _KINDS}
+)
+_LONG_KIND_OF: types.MappingProxyType[type[Any], int] = types.MappingProxyType(
+    {cls: kind for kind, cls in enumerate(_KINDS) if kind != _KIND_OF[cls]}
 )
 
 
@@ -172,11 +175,14 @@ _PUSH_TYPES = (
 
 def version_needed(message: Message) -> int:
     """The protocol version that a connection must have to carry this message."""
-    if isinstance(message, MembershipNotice) or (
-        isinstance(message, TruncateRequest) and message.base is not None
-    ):
-        return 3
-    return PROTOCOL_VERSION
+    is_new = isinstance(message, MembershipNotice) or _configuration_in(message) is not None
+    return NEWEST_PROTOCOL_VERSION if is_new else PROTOCOL_VERSION
+
+
+def _configuration_in(message: Message | Handshake) -> ConfigurationEntry | None:
+    if isinstance(message, TruncateRequest):
+        return message.base
+    return message.configuration if isinstance(message, RepairResponse | MembershipNotice) else None
 
 
 def encode_frame(message: Message | Handshake) -> tuple[bytes | memoryview, ...]:
@@ -206,8 +212,8 @@ def _numbers_of_response(message: AppendResponse) -> tuple[int, ...]:
 
 def _encode_frame(message: Message | Handshake) -> tuple[bytes | memoryview, ...]:
     kind = _KIND_OF[type(message)]
-    if isinstance(message, TruncateRequest) and message.base is not None:
-        kind = _TRUNCATE_WITH_BASE
+    if _configuration_in(message) is not None:
+        kind = _LONG_KIND_OF.get(type(message), kind)
     values: list[Any] = [kind]
     data: bytes | memoryview = b""
     for name, _ in _SCHEMAS[kind]:
@@ -421,11 +427,9 @@ def _schema_of(kind: int) -> _Schema:
     """The fields of a kind, each with what reads it."""
     cls = _KINDS[kind]
     annotations = typing.get_type_hints(cls)
-    return tuple(
-        (field.name, _reader(annotations[field.name]))
-        for field in fields(cls)
-        if field.name != "base" or kind == _TRUNCATE_WITH_BASE
-    )
+    is_short = cls in _LONG_KIND_OF and kind == _KIND_OF[cls]
+    named = fields(cls)[:-1] if is_short else fields(cls)
+    return tuple((field.name, _reader(annotations[field.name])) for field in named)
 
 
 _SCHEMAS: tuple[_Schema, ...] = tuple(map(_schema_of, range(len(_KINDS))))
@@ -479,11 +483,7 @@ def refuse_impossible(message: Message, term_max: int) -> None:
 
 
 def _refuse_impossible_configuration(message: Message) -> None:
-    entry = None
-    if isinstance(message, MembershipNotice):
-        entry = message.entry
-    elif isinstance(message, TruncateRequest):
-        entry = message.base
+    entry = _configuration_in(message)
     if entry is None:
         return
     level, generation = entry.configuration.format_level, entry.configuration.generation

@@ -6,8 +6,9 @@ storage, since a vote that was forgotten can be given twice in one term, to two 
 
 Two small files beside the log:
 
-    currterm   term and vote, in the properties file of DLedger's MemberState. Java writes the same keys
-               without fsync; the two keys added here (`formatVersion`, `crc32`) are ignored by its reader.
+    currterm   term and vote, in the properties file of DLedger's MemberState, and the configurations of the
+               log. Java writes the first two keys without fsync; those added here (`members`,
+               `formatVersion`, `crc32`) are ignored by its reader.
     impaired   the node may have forgotten a promise. One line of JSON, then `crc32=`.
 
 Each is replaced in four steps (`dledger.fs.replace_file`): write a temporary file, fsync it, rename it over
@@ -17,11 +18,22 @@ the old one, fsync the directory. A crash leaves the old content or the new, nev
 import json
 import logging
 import zlib
+from collections.abc import Callable, Sequence
 from operator import index
 from pathlib import Path
 
 from dledger.codec import NUMBER_MAX
 from dledger.core.config import Config
+from dledger.core.epochs import EpochCache
+from dledger.core.membership import (
+    Configuration,
+    ConfigurationEntry,
+    ConfigurationHistory,
+    decode_configuration,
+    encode_configuration,
+    first_configuration,
+)
+from dledger.core.node import recovered_configurations
 from dledger.core.ports import Rng
 from dledger.core.types import NO_TERM, HardState, Impairment, LogState
 from dledger.environment import Environment
@@ -33,7 +45,8 @@ FORMAT_VERSION = 1
 VOTE_FILE_NAME = "currterm"
 MARK_FILE_NAME = "impaired"
 REPAIR_ID_MAX = (1 << 62) - 1
-_VOTE_FILE_BYTES_MAX = 4096
+_VOTE_FILE_BYTES_MAX = 16 * 1024 * 1024
+"""Enough for ten thousand changes of the members within the time that the log is kept."""
 _MARK_FILE_BYTES_MAX = 8192
 _REASON_CHARACTERS_MAX = 1024
 _DAMAGED_SUFFIX = ".damaged"
@@ -72,8 +85,28 @@ class HardStateFile:
 
 def _format_vote(state: HardState) -> bytes:
     lines = f"currTerm={state.term}\nvoteLeader={state.voted_for or ''}\nformatVersion={FORMAT_VERSION}\n"
+    history = state.configurations
+    if history is not None:
+        lists = [[_entry_to_json(entry) for entry in part] for part in (history.entries, history.dropped)]
+        lines += f"members={json.dumps(lists, separators=(',', ':'))}\n"
     body = lines.encode()
     return body + b"crc32=%d\n" % zlib.crc32(body)
+
+
+def _entry_to_json(entry: ConfigurationEntry) -> list[object]:
+    return [entry.index, entry.term, encode_configuration(entry.configuration).decode()]
+
+
+def _parse_history(text: str) -> ConfigurationHistory:
+    """Raises KeyError, TypeError, ValueError."""
+    entries, dropped = (
+        tuple(
+            ConfigurationEntry(index(at), index(term), decode_configuration(content.encode()))
+            for at, term, content in part
+        )
+        for part in json.loads(text)
+    )
+    return ConfigurationHistory(entries, dropped)
 
 
 def _parse_vote(content: bytes, path: Path) -> HardState:
@@ -84,8 +117,9 @@ def _parse_vote(content: bytes, path: Path) -> HardState:
     if values.get("formatVersion") != str(FORMAT_VERSION):
         raise CorruptHardStateError(f"{path}: format version {values.get('formatVersion')} is not known here")
     try:
-        state = HardState(term=int(values["currTerm"]), voted_for=values["voteLeader"] or None)
-    except (KeyError, ValueError) as error:
+        history = _parse_history(values["members"]) if "members" in values else None
+        state = HardState(int(values["currTerm"]), values["voteLeader"] or None, history)
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise CorruptHardStateError(f"{path}: no term and vote: {error!r}") from None
     if not 0 <= state.term <= NUMBER_MAX:
         # A node that took part with it could never be followed: its peers refuse such terms.
@@ -161,43 +195,64 @@ def _parse_mark(content: bytes) -> Impairment | None:
 class DurableState:
     """Both files of one node. `load` runs before the node starts; `save` and `heal` on the writer thread."""
 
-    def __init__(self, config: Config, folder: Path, environment: Environment) -> None:
+    def __init__(
+        self, config: Config, folder: Path, environment: Environment, first: Configuration | None = None
+    ) -> None:
+        """`first`: the members before the log names others; None: the configured peers."""
+        self._first = first or Configuration.of_voters(config.peers)
         self._config = config
         self._folder = folder
         self._fs = environment.fs
         self._vote = HardStateFile(folder, environment.fs)
         self._mark = ImpairmentFile(environment.fs, folder, environment)
 
-    def load(self, log: LogState) -> tuple[HardState, Impairment | None]:
+    def load(
+        self, log: LogState, find_configurations: Callable[[], Sequence[ConfigurationEntry]] = tuple
+    ) -> tuple[HardState, Impairment | None]:
         """Marks the node durably when term and vote are lost, or may be.
 
         An empty disk may belong to a new member or may have replaced a full one: both look the same, so both
-        start impaired. Raises CorruptHardStateError in a group of one, which has no peer that knows its term;
-        OSError.
+        start impaired. `find_configurations` reads the whole log for them, where the file that has them is
+        lost. Raises CorruptHardStateError in a group of one, which has no peer that knows its term; OSError.
         """
         last_term = log.epochs[-1].term if log.epochs else NO_TERM
-        reason: str | None = None
+        failure: CorruptHardStateError | None = None
+        state = HardState(NO_TERM, None)
         try:
             state = self._vote.load()
-            if not self._vote.exists():
-                reason = "there is no vote file" if log.end_index >= 0 else "its disk is empty"
-            # A node saves a term before it stores entries of it (DiskWriter._write): the file is an old copy.
-            elif state.term < last_term:
-                reason = f"the vote file says term {state.term}, the log {last_term}"
+            reason = self._doubt(state, log, last_term)
         except CorruptHardStateError as error:
-            if not self._config.others:
-                raise
-            state, reason = HardState(NO_TERM, None), str(error)
-        if not self._config.others:
-            return HardState(max(state.term, last_term), state.voted_for), None
+            failure, reason = error, str(error)
+        if reason is not None:
+            state = HardState(state.term, state.voted_for, self._found(find_configurations()))
+        newest = recovered_configurations(state, EpochCache(log), self._first)[-1].configuration
+        if newest.voters == (self._config.self_id,):
+            if failure is not None:
+                raise failure
+            return HardState(max(state.term, last_term), state.voted_for, state.configurations), None
         if reason is None:
             return state, self._mark.load()
+        return HardState(last_term, None, state.configurations), self._lose_vote(reason)
+
+    def _doubt(self, state: HardState, log: LogState, last_term: int) -> str | None:
+        """Why term and vote are not those that this node had last."""
+        if not self._vote.exists():
+            return "there is no vote file" if log.end_index >= 0 else "its disk is empty"
+        # A node saves a term before it stores entries of it (DiskWriter._write): the file is an old copy.
+        if state.term < last_term:
+            return f"the vote file says term {state.term}, the log {last_term}"
+        return None
+
+    def _found(self, entries: Sequence[ConfigurationEntry]) -> ConfigurationHistory | None:
+        return ConfigurationHistory((*first_configuration(self._first), *entries)) if entries else None
+
+    def _lose_vote(self, reason: str) -> Impairment:
         logger.warning("[%s] term and vote are not known: %s", self._config.self_id, reason)
         # The mark first: were the damaged file moved away before, a crash in between would leave a node that
         # looks new, with a reason that no longer says what happened.
         impairment = self._mark.mark(reason, is_vote_lost=True)
         self._keep_damaged_vote()
-        return HardState(last_term, None), impairment
+        return impairment
 
     def _keep_damaged_vote(self) -> None:
         """Renames the damaged file, for an operator who searches for the cause."""

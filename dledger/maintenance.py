@@ -163,7 +163,8 @@ class Repairer:
         self._is_damaged.set()
 
     def _report_damage(self) -> None:
-        self._node.set_damaged(f"damaged {self._reason}" if self._damaged and self._config.others else None)
+        has_others = bool(self._node.members.others)
+        self._node.set_damaged(f"damaged {self._reason}" if self._damaged and has_others else None)
 
     def _mark_repaired(self, first_index: int, through_index: int) -> None:
         """The range that begins there is readable up to through_index, or no longer in the log."""
@@ -177,11 +178,9 @@ class Repairer:
     # -- requests --------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Repairs what is found until it is cancelled. A group of one has no peer to ask and only logs
-        damage.
-        """
+        """Repairs what is found until it is cancelled. In a group of one there is no peer to ask."""
         try:
-            while self._config.others:
+            while True:
                 if not self._damaged:
                     self._is_damaged.clear()
                     await self._is_damaged.wait()
@@ -197,7 +196,7 @@ class Repairer:
             if term == UNKNOWN_TERM:  # removed by retention, or dropped
                 self._mark_repaired(first_index, first_index)
                 return True
-            for peer in self._config.others:
+            for peer in self._node.members.others:
                 entries = await self._fetch(peer, FetchRequest(term, first_index, last_index))
                 if entries is not None and await self._replace(entries):
                     self.repaired_entries += entries.last_index - first_index + 1

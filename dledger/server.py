@@ -24,6 +24,14 @@ from dledger.core.events import (
     PushMisplaced,
     TruncationRefused,
 )
+from dledger.core.membership import (
+    FIXED_MEMBERS_LEVEL,
+    Configuration,
+    ConfigurationEntry,
+    Member,
+    MemberRole,
+    encode_configuration,
+)
 from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
@@ -214,6 +222,33 @@ class AppendResult:
     positions: list[int]
 
 
+def first_members(self_id: str, peers: Mapping[str, Address], *, is_joining: bool) -> Configuration:
+    """The members before the log names others. A node that joins has no vote."""
+    return Configuration(
+        tuple(
+            Member(
+                each, *peers[each], MemberRole.LEARNER if is_joining and each == self_id else MemberRole.VOTER
+            )
+            for each in peers
+        ),
+        FIXED_MEMBERS_LEVEL,
+    )
+
+
+def recovered_node(
+    config: Config,
+    store: LogStore,
+    durable_state: DurableState,
+    environment: Environment,
+    first: Configuration,
+) -> Node:
+    """The node of what is on the disk. Raises CorruptHardStateError, OSError."""
+    log = store.log_state()
+    hard_state, impairment = durable_state.load(log, store.find_configurations)
+    now_ms = environment.monotonic_ms()
+    return Node(config, hard_state, log, store, environment, now_ms, impairment, first)
+
+
 class DLedgerServer:
     """A member of a group. Everything runs on the event loop that called `start`."""
 
@@ -232,25 +267,28 @@ class DLedgerServer:
         environment: Environment | None = None,
         scrub: ScrubLimits | None = None,
         credentials: MemberCredentials | None = None,
+        is_joining: bool = False,
+        members_body: Callable[[bytes], bytes] = bytes,
     ) -> None:
         """Reads the durable vote, and marks the node impaired if it is lost. Raises CorruptHardStateError in
         a group of one; OSError.
 
         `unwritten_bytes_max`: a leader refuses appends while more bytes than this wait for its own disk.
-        `credentials`: see `Transport`.
+        `peers`: all members before the log names others, this node included. `is_joining`: this node is not
+        yet one of them, and waits for their leader to add it. `members_body`: the body of an entry that holds
+        an encoded configuration. `credentials`: see `Transport`.
         """
         self.config = config
         self.durability = durability
-        self.peers = dict(peers)
         self._store = store
         self._term_start_body = term_start_body
+        self._members_body = members_body
         environment = environment or Environment()
         self._now_ms = environment.monotonic_ms
         self._wall_clock_ms = environment.wall_clock_ms
-        durable_state = DurableState(config, state_dir, environment)
-        log = store.log_state()
-        hard_state, impairment = durable_state.load(log)
-        self._node = Node(config, hard_state, log, store, environment, self._now_ms(), impairment)
+        first = first_members(config.self_id, peers, is_joining=is_joining)
+        durable_state = DurableState(config, state_dir, environment, first)
+        self._node = recovered_node(config, store, durable_state, environment, first)
         hello = Hello(config.group, config.self_id, PROTOCOL_VERSION, client_address)
         self._transport = Transport(hello, listen, peers, self, credentials=credentials)
         self._writer = DiskWriter(
@@ -345,6 +383,11 @@ class DLedgerServer:
         return self._node.term_start_index
 
     @property
+    def members(self) -> ConfigurationEntry:
+        """The newest configuration of the group in this node's log."""
+        return self._node.members.latest
+
+    @property
     def client_addresses(self) -> Mapping[str, str]:
         """Member -> the address at which it serves clients, as it said when it connected."""
         return self._transport.client_addresses
@@ -396,6 +439,33 @@ class DLedgerServer:
         batch. A single entry never waits.
         """
         return self._writer.is_busy and self._node.commit_index < first_index - 1
+
+    def propose_configuration(
+        self, configuration: Configuration, on_done: Callable[[ResponseCode], None]
+    ) -> ResponseCode:
+        """Appends another configuration of the group as leader; it is in force at once. `on_done` as in
+        `handle_append`. Steps that it asks for, such as a joining member's vote, follow by themselves.
+        """
+        proposal = self._node.propose_configuration(configuration, self._now_ms())
+        if isinstance(proposal, Rejection):
+            return proposal.code
+        body = self._members_body(encode_configuration(configuration))
+        try:
+            self._store.append_configuration(proposal.first_index, proposal.term, body)
+        except Exception as error:
+            self._fail(error)  # the node counts an entry that the log does not have
+            raise
+        self._done[proposal.first_index] = on_done
+        self._schedule_turn()
+        return ResponseCode.SUCCESS
+
+    def _continue_configuration(self) -> None:
+        """The next step of a change that is under way."""
+        step = self._node.next_configuration(self._now_ms())
+        if step is None:
+            return
+        code = self.propose_configuration(step, lambda code: None)
+        assert code in (ResponseCode.SUCCESS, ResponseCode.DISK_FULL, ResponseCode.LEADER_PENDING_FULL), code
 
     def transfer_leadership(self, transferee: str) -> ResponseCode:
         """Begins to hand leadership over; SUCCESS means begun. The outcome is a role change."""
@@ -466,6 +536,7 @@ class DLedgerServer:
             output = None
             if is_due or node.has_output:  # as a leader without the entry of its term always has
                 self._append_term_start()
+                self._continue_configuration()
                 output = node.take_output(now_ms)
             self._is_in_turn = False
             if output is None:

@@ -335,7 +335,8 @@ class DiskWriter:
 
     def _write(self, batch: Batch) -> None:
         """Writer thread. The vote first: entries of a term must not be on a disk whose vote file does not
-        know the term yet, or the node would be impaired after a crash in between (`DurableState.load`).
+        know the term yet, or the node would be impaired after a crash in between (`DurableState.load`). And
+        configurations before their entries: a node uses the newest one in its log (thesis 4.1).
         """
         if batch.hard_state is not None:
             self._durable_state.save(batch.hard_state)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 MODULES: Final = ("_log", "_remoting")
-VERSION: Final = 14
+VERSION: Final = 15
 """Increased when a compiled function changes its arguments or results: an older build is then not used."""
 PURE_VARIABLE: Final = "LEDGERMQ_PURE"
 

@@ -42,12 +42,36 @@ static void fill_entry(uint8_t *entry, int32_t size, int64_t index, int64_t term
     put_i64(entry + ENTRY_INDEX_AT, index);
     put_i64(entry + ENTRY_TERM_AT, term);
     put_i64(entry + ENTRY_POSITION_AT, position);
-    put_i32(entry + 32, 0);
+    put_i32(entry + ENTRY_CHANNEL_AT, 0);
     uint8_t *body = entry + ENTRY_HEADER_BYTES;
     put_i64(body + RECORD_PHYSICAL_OFFSET_AT, position + ENTRY_HEADER_BYTES);
     put_u32(entry + ENTRY_HEADER_CRC_AT, crc32_of(0, entry, ENTRY_HEADER_CRC_AT));
     put_u32(entry + ENTRY_BODY_CRC_AT, crc32_of(0, body, (size_t)(size - ENTRY_HEADER_BYTES)));
     put_i32(entry + ENTRY_BODY_BYTES_AT, size - ENTRY_HEADER_BYTES);
+}
+
+/* find_channel(data, start) -> where the next entry begins whose channel is not 0 | -1 */
+FUNCTION(log_find_channel) {
+    Py_buffer data;
+    if (takes("find_channel", count, 2) < 0) return NULL;
+    Py_ssize_t start = PyLong_AsSsize_t(args[1]);
+    if (start < 0) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "start is negative");
+        return NULL;
+    }
+    if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0) return NULL;
+    const uint8_t *bytes = data.buf;
+    Py_ssize_t found = -1;
+    while (data.len - start >= ENTRY_HEADER_BYTES) {
+        if (get_i32(bytes + start + ENTRY_CHANNEL_AT) != 0) {
+            found = start;
+            break;
+        }
+        int32_t size = get_i32(bytes + start + ENTRY_SIZE_AT);
+        start += size < ENTRY_HEADER_BYTES ? ENTRY_HEADER_BYTES : size;
+    }
+    PyBuffer_Release(&data);
+    return PyLong_FromSsize_t(found);
 }
 
 static PyObject *fill_entries(PyObject *data, int64_t index, int64_t term, int64_t position,

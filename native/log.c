@@ -18,7 +18,7 @@ static FUNCTION(log_crc32) {
 
 static PyMethodDef functions[] = {
     OFFER(bodies),       OFFER(crc32),          OFFER(decode_pushes), OFFER(encode_numbers), OFFER(encode_records),
-    OFFER(encode_units), OFFER(key_units),      OFFER(lay_out),       OFFER(message_layout), OFFER(parse_units),
+    OFFER(encode_units), OFFER(find_channel),   OFFER(key_units),      OFFER(lay_out),       OFFER(message_layout), OFFER(parse_units),
     OFFER(record_columns), OFFER(sequence_runs), OFFER(sort_keys),     OFFER(verify_entries),
     {NULL, NULL, 0, NULL},
 };
@@ -26,7 +26,7 @@ static PyMethodDef functions[] = {
 static int log_exec(PyObject *module) {
     crc32_prepare();
     if (writer_add_type(module) < 0) return -1;
-    return PyModule_AddIntConstant(module, "VERSION", 14);
+    return PyModule_AddIntConstant(module, "VERSION", 15);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, log_exec}, {0, NULL}};

@@ -11,6 +11,7 @@
 #define ENTRY_INDEX_AT 8
 #define ENTRY_TERM_AT 16
 #define ENTRY_POSITION_AT 24
+#define ENTRY_CHANNEL_AT 32
 #define ENTRY_HEADER_CRC_AT 36
 #define ENTRY_BODY_CRC_AT 40
 #define ENTRY_BODY_BYTES_AT 44
@@ -27,6 +28,7 @@ FUNCTION(log_lay_out);
 FUNCTION(log_bodies);
 FUNCTION(log_verify_entries);
 FUNCTION(log_encode_units);
+FUNCTION(log_find_channel);
 FUNCTION(log_parse_units);
 FUNCTION(log_encode_numbers);
 FUNCTION(log_decode_pushes);

@@ -160,7 +160,7 @@ static int remoting_exec(PyObject *module) {
     if (add_frame_reader(module) < 0 || add_plain_sends(module) < 0 || add_send_answers(module) < 0 ||
         add_poller(module) < 0 || add_field_reader(module) < 0)
         return -1;
-    return PyModule_AddIntConstant(module, "VERSION", 14);
+    return PyModule_AddIntConstant(module, "VERSION", 15);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, remoting_exec}, {0, NULL}};

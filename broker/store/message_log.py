@@ -12,7 +12,12 @@ from typing import Final
 from broker.config import MESSAGE_BYTES_MAX, BrokerConfig
 from commitlog.commit_log import CommitLog, RecordStoreConfig
 from commitlog.consume_queues import ConsumeQueueConfig
-from commitlog.dledger_commit_log import DLedgerCommitLog, store_directory, term_start_record
+from commitlog.dledger_commit_log import (
+    DLedgerCommitLog,
+    members_record,
+    store_directory,
+    term_start_record,
+)
 from commitlog.entry import HEADER_BYTES, write_physical_offset
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import EntryStore, open_entry_store
@@ -205,6 +210,9 @@ def _make_engine(
         state_dir=entries.directory,
         term_start_body=lambda term: term_start_record(
             term, self_id, store_host, environment.wall_clock_ms()
+        ),
+        members_body=lambda configuration: members_record(
+            configuration, store_host, environment.wall_clock_ms()
         ),
         durability=Durability(config.durability),
         client_address=config.broker_address,

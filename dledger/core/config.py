@@ -16,7 +16,7 @@ class Config:
     group: str
     self_id: str
     peers: tuple[str, ...]
-    """All members, this one included."""
+    """The voters before the log names others, this node included unless it joins a running group."""
 
     heartbeat_interval_ms: int = 250
     """A leader sends something to every peer at least this often. Twice this must fit into the election
@@ -85,12 +85,12 @@ class Config:
     transfer_timeout_ms: int = 1_000
     """A transfer that has not succeeded after this time is given up, and appends are accepted again."""
 
-    others: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    """The peers without this node, in the one order in which they are always visited."""
+    promotion_lag_bytes: int = 4 * _MIB
+    """A joining member that lacks no more than this of the log becomes a voter (thesis 4.2.1)."""
+    departure_ms: int = 10_000
+    """A leader goes on replicating to a removed member for this long, so that it learns of its removal."""
 
     def __post_init__(self) -> None:
-        others = tuple(sorted(peer for peer in self.peers if peer != self.self_id))
-        object.__setattr__(self, "others", others)
         self._check_members()
         for name in self.__slots__:
             value = getattr(self, name)
@@ -110,15 +110,8 @@ class Config:
     def _check_members(self) -> None:
         if len(set(self.peers)) != len(self.peers):
             raise ValueError(f"a member is named twice in {self.peers}")
-        if self.self_id not in self.peers:
-            raise ValueError(f"self_id={self.self_id!r} is not one of {self.peers}")
         if self.preferred_leader_id is not None and self.preferred_leader_id not in self.peers:
             raise ValueError(f"preferred_leader_id={self.preferred_leader_id!r} is not one of {self.peers}")
 
     def preferred_now(self) -> str | None:
         return self.preferred_leader_id if self.preference is None else self.preference()
-
-    @property
-    def quorum(self) -> int:
-        """How many members are a majority."""
-        return len(self.peers) // 2 + 1

@@ -20,6 +20,7 @@ from dledger.core.config import Config
 from dledger.core.epochs import EpochCache
 from dledger.core.events import EntryDamaged, PushRefused, PushRepeated, PushStateChanged
 from dledger.core.flow_control import CatchUp, Pace, Push
+from dledger.core.membership import CHANGING_MEMBERS_LEVEL, ConfigurationLog
 from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
@@ -134,6 +135,7 @@ class EntryDispatcher:
         term: int,
         config: Config,
         log: EpochCache,
+        members: ConfigurationLog,
         reader: LogReader,
         outbox: Outbox,
         catch_up: CatchUp,
@@ -149,6 +151,7 @@ class EntryDispatcher:
         self._term = term
         self._config = config
         self._log = log
+        self._members = members
         self._reader = reader
         self._outbox = outbox
         self._push_cache = push_cache
@@ -430,6 +433,7 @@ class EntryDispatcher:
             is_reset,
             answer.end_index,
             answer.end_term,
+            self._members.at(truncate_index - 1) if is_reset and self._has_configurations else None,
         )
         self._request_sent_ms = LONG_AGO_MS
         self._change_state(PushState.TRUNCATE, truncate_index, reason)
@@ -473,6 +477,16 @@ class EntryDispatcher:
         return self.state is PushState.APPEND and self.match_index == self._log.end_index
 
     @property
+    def _has_configurations(self) -> bool:
+        """Whether every member understands them."""
+        return self._members.configuration.format_level >= CHANGING_MEMBERS_LEVEL
+
+    @property
+    def lacks_bytes(self) -> int | None:
+        """Bytes of the log that the peer is not known to hold; None before it was compared."""
+        return self._bytes_from(self.match_index + 1) if self.is_matched else None
+
+    @property
     def lag_entries(self) -> int | None:
         return self._log.end_index - self.match_index if self.is_matched else None
 
@@ -490,7 +504,7 @@ class EntryDispatcher:
             self.match_index if self.is_matched else None,
             self.next_index if self.is_matched else None,
             self.lag_entries,
-            self._bytes_from(self.match_index + 1) if self.is_matched else None,
+            self.lacks_bytes,
             last_contact_ms_ago,
             self.state is PushState.APPEND and self._pace.is_throttled,
         )

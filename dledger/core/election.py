@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from dledger.core.config import Config
+from dledger.core.membership import ConfigurationLog
 from dledger.core.messages import VoteRequest, VoteResponse, VoteResult
 from dledger.core.ports import Rng
 
@@ -48,14 +49,20 @@ def can_grant_vote(request: VoteRequest, candidate: str, voter: Voter) -> VoteRe
 
 
 class Ballot:
-    """The count of one round: pre-votes for ballot_term, or votes in it. The own vote is the first."""
+    """The count of one round: pre-votes for ballot_term, or votes in it. The own vote is the first.
 
-    def __init__(self, config: Config, ballot_term: int, is_pre_vote: bool, is_transfer: bool) -> None:
+    The voters are those of the candidate's newest configuration, committed or not (thesis 4.1).
+    """
+
+    def __init__(
+        self, self_id: str, members: ConfigurationLog, ballot_term: int, is_pre_vote: bool, is_transfer: bool
+    ) -> None:
         self.ballot_term = ballot_term
         self.is_pre_vote = is_pre_vote
         self.is_transfer = is_transfer
-        self._config = config
-        self._answers: dict[str, bool] = {config.self_id: True}
+        self._voters = members.voters
+        self._quorum = members.quorum
+        self._answers: dict[str, bool] = {self_id: True}
 
     def request(self, term: int, last_index: int, last_term: int) -> VoteRequest:
         return VoteRequest(term, self.ballot_term, last_index, last_term, self.is_pre_vote, self.is_transfer)
@@ -64,19 +71,20 @@ class Ballot:
         return (response.ballot_term, response.is_pre_vote) == (self.ballot_term, self.is_pre_vote)
 
     def count(self, peer: str, is_granted: bool) -> None:
-        """Only the first answer of a peer counts: a repeated one must not change the result."""
-        self._answers.setdefault(peer, is_granted)
+        """Only the first answer of a peer counts: a repeated one must not change the result. Learners answer
+        too, and are not counted.
+        """
+        if peer in self._voters:
+            self._answers.setdefault(peer, is_granted)
 
     @property
     def is_won(self) -> bool:
-        return sum(self._answers.values()) >= self._config.quorum
+        return sum(self._answers.values()) >= self._quorum
 
     def is_lost(self, unreachable: Collection[str]) -> bool:
         """No answer that could still come would make it a majority."""
-        outstanding = [
-            peer for peer in self._config.others if peer not in self._answers and peer not in unreachable
-        ]
-        return sum(self._answers.values()) + len(outstanding) < self._config.quorum
+        outstanding = [peer for peer in self._voters if peer not in self._answers and peer not in unreachable]
+        return sum(self._answers.values()) + len(outstanding) < self._quorum
 
 
 def retry_delay_range_ms(config: Config, lost_rounds: int) -> tuple[int, int]:
@@ -100,15 +108,15 @@ class ElectionTimer:
     ended starts no election, unless the connection closed.
     """
 
-    def __init__(self, config: Config, rng: Rng, now_ms: int) -> None:
+    def __init__(self, config: Config, rng: Rng, now_ms: int, is_alone: bool) -> None:
         self._config = config
         self._rng = rng
         self._timeout_ms = self._draw_ms()
         self._leader_heard_ms: int | None = None
         self._lost_rounds = 0
         self._unreachable: set[str] = set()
-        self.deadline_ms = now_ms + self._timeout_ms if config.others else now_ms
-        """When to ask for pre-votes. A group of one has no leader to wait for."""
+        self.deadline_ms = now_ms if is_alone else now_ms + self._timeout_ms
+        """When to ask for pre-votes. The only voter of a group has no leader to wait for."""
 
     def _draw_ms(self) -> int:
         return self._rng.between(self._config.election_timeout_min_ms, self._config.election_timeout_max_ms)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from dledger.core.membership import Configuration
 from dledger.core.messages import VoteResult
 from dledger.core.types import PushState, ResponseCode, Role
 
@@ -166,6 +167,23 @@ class TransferEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigurationChanged:
+    """The newest configuration in this node's log is another one, committed or not."""
+
+    index: int
+    configuration: Configuration
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A leader says that this node is no member: it asks for no votes until a leader sends it entries."""
+
+    sender: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class MessageIgnored:
     sender: str
     kind: str
@@ -192,5 +210,7 @@ Event = (
     | AppendTimedOut
     | TransferStarted
     | TransferEnded
+    | ConfigurationChanged
+    | Removed
     | MessageIgnored
 )

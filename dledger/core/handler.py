@@ -25,6 +25,7 @@ from dledger.core.events import (
     PushWaitedInVain,
     TruncationRefused,
 )
+from dledger.core.membership import ConfigurationLog
 from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
@@ -52,7 +53,13 @@ class EntryHandler:
     """Lives as long as its node; `follow` starts each term."""
 
     def __init__(
-        self, config: Config, log: EpochCache, reader: LogReader, outbox: Outbox, commit_index: int
+        self,
+        config: Config,
+        log: EpochCache,
+        members: ConfigurationLog,
+        reader: LogReader,
+        outbox: Outbox,
+        commit_index: int,
     ) -> None:
         self.is_disk_full = False
         self.verified_index = commit_index
@@ -62,6 +69,7 @@ class EntryHandler:
         """
         self._config = config
         self._log = log
+        self._members = members
         self._reader = reader
         self._outbox = outbox
         self._term = NO_TERM
@@ -124,6 +132,9 @@ class EntryHandler:
         else:
             self._outbox.log_ops.append(Append(entries))
             log.extend(entries.term, entries.last_index)
+            # In force from now on, committed or not (thesis 4.1).
+            for entry in self._reader.configurations_in(entries):
+                self._members.append(entry)
             self._acknowledge(leader, request, entries.last_index)
 
     def _continues(self, request: AppendRequest) -> bool:
@@ -342,10 +353,12 @@ class EntryHandler:
             self._outbox.report(LogReset(index, log.begin_index, log.end_index))
             self._outbox.log_ops.append(Reset(index, request.position))
             log.reset(index, request.prev_term)
+            self._members.reset(request.base or self._members.at(index - 1))
         elif index <= log.end_index:
             self._outbox.report(LogTruncated(index, log.end_index))
             self._outbox.log_ops.append(TruncateFrom(index))
             log.truncate_from(index)
+            self._members.truncate_from(index)
         # The leader's COMPARE found the entry before `index` equal, or the log begins there.
         self.verified_index = index - 1
 

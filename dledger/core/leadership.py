@@ -11,13 +11,14 @@ pendingAppendResponsesByTerm, waitAck).
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dledger.core.config import Config
 from dledger.core.dispatcher import EntryDispatcher, PushCache
 from dledger.core.epochs import EpochCache
 from dledger.core.events import AppendTimedOut, MessageIgnored, TransferEnded, TransferStarted
 from dledger.core.flow_control import CatchUp
+from dledger.core.membership import Configuration, ConfigurationLog, MemberRole
 from dledger.core.messages import (
     AppendResponse,
     CompareResponse,
@@ -135,7 +136,14 @@ class Leadership:
     """One term as leader."""
 
     def __init__(
-        self, term: int, config: Config, log: EpochCache, reader: LogReader, outbox: Outbox, now_ms: int
+        self,
+        term: int,
+        config: Config,
+        log: EpochCache,
+        members: ConfigurationLog,
+        reader: LogReader,
+        outbox: Outbox,
+        now_ms: int,
     ) -> None:
         self.term = term
         self.term_start_index = NO_INDEX
@@ -144,16 +152,18 @@ class Leadership:
         self.appends = PendingAppends(config.pending_appends_max, config.wait_ack_timeout_ms)
         self._catch_up = CatchUp(config.catch_up_bytes_per_s_min)
         self._push_cache = PushCache(term, config, log, reader)
-        self.dispatchers = {
-            peer: EntryDispatcher(peer, term, config, log, reader, outbox, self._catch_up, self._push_cache)
-            for peer in config.others
-        }
+        self.dispatchers: dict[str, EntryDispatcher] = {}
+        self._voting: tuple[EntryDispatcher, ...] = ()
+        """Those of the other voters."""
+        self._departing: dict[str, int] = {}
+        """Removed members, and until when they still get the log."""
         self._config = config
-        self._quorum = config.quorum
+        self._members = members
         self._log = log
+        self._reader = reader
         self._outbox = outbox
-        # As if all had answered now: check-quorum gives the peers one time-out to answer a new leader.
-        self._contact_ms = dict.fromkeys(config.others, now_ms)
+        self._contact_ms: dict[str, int] = {}
+        self.reconfigure(now_ms)
         self._has_answered: set[str] = set()
         self._impaired: set[str] = set()
         self._repair_ids: dict[str, int] = {}
@@ -166,6 +176,95 @@ class Leadership:
             *(config.election_timeout_max_ms, config.preferred_check_interval_ms),
         )
         self._next_preferred_check_ms = now_ms + config.preferred_check_interval_ms
+
+    # -- members -------------------------------------------------------------------------------------------
+
+    def reconfigure(self, now_ms: int) -> None:
+        """The newest configuration of the log is another one: it decides from now on (thesis 4.1)."""
+        others = self._members.others
+        for peer in others:
+            self._departing.pop(peer, None)
+            if peer not in self.dispatchers:
+                self._add_peer(peer, now_ms)
+        for peer in self.dispatchers:
+            if peer not in others:
+                self._departing.setdefault(peer, now_ms + self._config.departure_ms)
+        self._voting = tuple(self.dispatchers[peer] for peer in self._members.other_voters)
+
+    def _add_peer(self, peer: str, now_ms: int) -> None:
+        dispatcher = EntryDispatcher(
+            peer,
+            self.term,
+            self._config,
+            self._log,
+            self._members,
+            self._reader,
+            self._outbox,
+            self._catch_up,
+            self._push_cache,
+        )
+        self.dispatchers = dict(sorted({**self.dispatchers, peer: dispatcher}.items()))
+        # As if it had answered now: check-quorum gives the peers one time-out to answer a new leader.
+        self._contact_ms[peer] = now_ms
+
+    def _drop_departed(self, now_ms: int) -> None:
+        for peer in [peer for peer, until_ms in self._departing.items() if until_ms <= now_ms]:
+            del self._departing[peer], self.dispatchers[peer], self._contact_ms[peer]
+            self._has_answered.discard(peer)
+            self._impaired.discard(peer)
+            self._repair_ids.pop(peer, None)
+
+    def may_reconfigure(self, commit_index: int) -> bool:
+        """Whether a new configuration may be appended: see `dledger.core.membership` for both rules."""
+        newest_index = max(self.term_start_index, self._members.latest.index)
+        return self.is_ready and newest_index <= commit_index and self.transferee is None
+
+    def next_configuration(self, commit_index: int, now_ms: int) -> Configuration | None:
+        """The next step of a change that the log's configuration asks for; None when nothing can be done now.
+
+        A member that joins becomes a voter when it has nearly the whole log (thesis 4.2.1). Then the member
+        that it replaces is removed: in this order, so that no entry is on fewer disks in between.
+        """
+        if not self.may_reconfigure(commit_index):
+            return None
+        configuration = self._members.configuration
+        for member in configuration.members:
+            step = None
+            if member.role is MemberRole.JOINING and self._is_near_end(member.id):
+                step = configuration.with_member(replace(member, role=MemberRole.VOTER))
+            elif member.is_voter and member.replaces is not None:
+                step = configuration.without(member.replaces)
+            if step is not None and self.live_voters(step, now_ms) >= step.quorum:
+                return step
+        return None
+
+    def _is_near_end(self, peer: str) -> bool:
+        dispatcher = self.dispatchers[peer]
+        lacks_bytes = dispatcher.lacks_bytes
+        is_near = lacks_bytes is not None and lacks_bytes <= self._config.promotion_lag_bytes
+        return is_near and dispatcher.keeps_up and peer not in self._impaired
+
+    def live_voters(self, configuration: Configuration, now_ms: int) -> int:
+        """How many voters of this configuration have answered lately, and are sound."""
+        return sum(self._is_live(voter, now_ms) for voter in configuration.voters)
+
+    def _is_live(self, peer: str, now_ms: int) -> bool:
+        if peer == self._config.self_id:
+            return True
+        # A transfer to a node that is down would only refuse appends until it times out.
+        is_heard = peer in self._has_answered and peer not in self._impaired
+        return is_heard and now_ms - self._contact_ms[peer] < self._config.election_timeout_min_ms
+
+    def hand_over(self, commit_index: int, now_ms: int) -> None:
+        """A leader that is no voter any more leads until its removal is committed (thesis 4.2.2). Then the
+        voter with the longest log takes over, without an election time-out.
+        """
+        if self._members.is_voter or not self.may_reconfigure(commit_index):
+            return
+        live = [each for each in self._voting if self._is_live(each.peer, now_ms)]
+        for dispatcher in sorted(live, key=lambda each: each.watermark, reverse=True):
+            if self.transfer(dispatcher.peer, now_ms) is ResponseCode.SUCCESS:
+                return
 
     # -- appends and commit --------------------------------------------------------------------------------
 
@@ -199,12 +298,12 @@ class Leadership:
         """Whether a commit may depend on the leader's own disk: only then must the end of its sync wake the
         event loop.
         """
-        marks = [dispatcher.watermark for dispatcher in self.dispatchers.values()]
+        marks = [dispatcher.watermark for dispatcher in self._voting]
         return not marks or max(marks) > persisted_index
 
     def watermarks(self, persisted_index: int) -> dict[str, int]:
-        """Member -> the index up to which its disk holds this log. The leader counts its own disk like any
-        other, so a commit may precede its own sync (thesis 10.2.1).
+        """Member -> the index up to which its disk holds this log, learners included. The leader counts its
+        own disk like any other, so a commit may precede its own sync (thesis 10.2.1).
         """
         marks = {peer: dispatcher.watermark for peer, dispatcher in self.dispatchers.items()}
         marks[self._config.self_id] = persisted_index
@@ -213,9 +312,11 @@ class Leadership:
     def committable(self, persisted_index: int, commit_index: int) -> int:
         if not self.is_ready:
             return commit_index
-        marks = [dispatcher.watermark for dispatcher in self.dispatchers.values()]
-        marks.append(persisted_index)
-        return committable_index(marks, self._quorum, self.term_start_index, commit_index)
+        marks = [dispatcher.watermark for dispatcher in self._voting]
+        # A leader that removed itself counts the others' disks only (thesis 4.2.2).
+        if self._members.is_voter:
+            marks.append(persisted_index)
+        return committable_index(marks, self._members.quorum, self.term_start_index, commit_index)
 
     def acknowledge(self, commit_index: int, now_ms: int) -> list[Completion]:
         """Completes the appends that are committed now."""
@@ -229,6 +330,9 @@ class Leadership:
 
     def on_response(self, peer: str, response: PeerResponse, now_ms: int) -> None:
         """An answer in this term. Each answer counts as contact for check-quorum, whatever its code."""
+        if peer not in self.dispatchers:
+            self._outbox.report(MessageIgnored(peer, type(response).__name__, "not a peer"))
+            return
         self._contact_ms[peer] = now_ms
         self._has_answered.add(peer)
         dispatcher = self.dispatchers[peer]
@@ -278,12 +382,12 @@ class Leadership:
         if not self.dispatchers:
             return  # a group of one has no peer to push to, or to hand leadership to
         self._catch_up.end_window(now_ms, self.appends.oldest_wait_ms(now_ms))
-        holders = 1  # this node itself
-        for dispatcher in self.dispatchers.values():
+        holders = int(self._members.is_voter)
+        for dispatcher in self._voting:
             holders += dispatcher.keeps_up
-        is_optional = holders >= self._quorum
+        is_optional = holders >= self._members.quorum
         for dispatcher in self.dispatchers.values():
-            dispatcher.pump(now_ms, commit_index, is_optional)
+            dispatcher.pump(now_ms, commit_index, is_optional or dispatcher not in self._voting)
         self._push_cache.clear()
         if self.transferee is None or self._is_take_sent:
             return
@@ -300,6 +404,7 @@ class Leadership:
             self._outbox.report(AppendTimedOut(completion.first_index, completion.last_index))
         if self.transferee is not None and now_ms >= self._transfer_deadline_ms:
             self._end_transfer("timed out")
+        self._drop_departed(now_ms)
         self._prefer(now_ms)
 
     def deadline_ms(self) -> int:
@@ -316,12 +421,14 @@ class Leadership:
     def quorum_lost_at_ms(self) -> int:
         """When this leader must step down unless more peers answer: check-quorum (thesis 6.2).
 
-        The (quorum - 1)-th latest contact counts, since the leader itself is one of the quorum.
+        The (quorum - 1)-th latest contact counts, since the leader itself is one of the quorum; a leader that
+        is no voter is not.
         """
-        needed = self._quorum - 1
+        needed = self._members.quorum - self._members.is_voter
         if needed == 0:
             return NEVER_DUE_MS
-        return quorum_index(self._contact_ms.values(), needed) + self._config.election_timeout_max_ms
+        contacts = [self._contact_ms[voter] for voter in self._members.other_voters]
+        return quorum_index(contacts, needed) + self._config.election_timeout_max_ms
 
     def has_lease(self, now_ms: int) -> bool:
         """Whether a majority grants this leader its lease, so that no other node can be leader yet (thesis
@@ -354,7 +461,7 @@ class Leadership:
             return ResponseCode.LEADER_TRANSFERRING
         if transferee == self._config.self_id:
             return ResponseCode.UNEXPECTED_MEMBER
-        if transferee not in self.dispatchers:
+        if transferee not in self._members.other_voters:
             return ResponseCode.UNKNOWN_MEMBER
         if not self.is_ready:
             return ResponseCode.LEADER_NOT_READY
@@ -384,12 +491,7 @@ class Leadership:
         if preferred is None or not self._has_preference or now_ms < self._next_preferred_check_ms:
             return
         self._next_preferred_check_ms = now_ms + self._config.preferred_check_interval_ms
-        # A transfer to a node that is down would only refuse appends until it times out.
-        is_live = (
-            preferred in self._has_answered
-            and now_ms - self._contact_ms[preferred] < self._config.election_timeout_min_ms
-        )
-        if is_live:
+        if preferred in self._members.other_voters and self._is_live(preferred, now_ms):
             self.transfer(preferred, now_ms)
 
     def restart(self, peer: str, reason: str) -> None:
@@ -402,7 +504,7 @@ class Leadership:
         shows what its disk has. Once for each impairment, since the peer repeats its request while it gets
         the entries again.
         """
-        if self._repair_ids.get(peer) != repair_id:
+        if peer in self.dispatchers and self._repair_ids.get(peer) != repair_id:
             self._repair_ids[peer] = repair_id
             self._note_impairment(peer, True)
             self.dispatchers[peer].invalidate_match()
@@ -427,5 +529,7 @@ class Leadership:
 
     def check_invariants(self, commit_index: int) -> None:
         self.appends.check_invariants(commit_index)
+        expected = sorted({*self._members.others, *self._departing})
+        assert list(self.dispatchers) == expected, (list(self.dispatchers), expected)
         for dispatcher in self.dispatchers.values():
             dispatcher.check_invariants()

@@ -11,17 +11,19 @@ the one before it is committed.
 """
 
 import enum
-from collections.abc import Iterable, Sequence
+import json
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Final
-
-from dledger.core.types import NO_INDEX, NO_TERM
 
 MEMBERS_MAX: Final = 32
 """Members of a group, voters and learners: bounds a configuration's bytes and a leader's connections."""
 VOTERS_MAX: Final = 9
 ID_CHARACTERS_MAX: Final = 32
 HOST_CHARACTERS_MAX: Final = 253
+CONFIGURATION_BYTES_MAX: Final = 64 * 1024
 
 FIXED_MEMBERS_LEVEL: Final = 2
 """Format level of releases whose members are those of their configuration files."""
@@ -126,7 +128,7 @@ class Configuration:
         return replace(self, members=(*others, member))
 
     def without(self, member_id: str) -> "Configuration":
-        """Nobody is left to replace it, either. Raises ConfigurationError."""
+        """What was to replace it replaces none. Raises ConfigurationError."""
         kept = [each for each in self.members if each.id != member_id]
         return replace(
             self,
@@ -136,7 +138,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationEntry:
-    """A configuration and its place in the log; index NO_INDEX: the one before the first entry."""
+    """A configuration and its place in the log; index -1 and term 0: the one before the first entry."""
 
     index: int
     term: int
@@ -150,4 +152,171 @@ def voters_changed(old: Configuration, new: Configuration) -> frozenset[str]:
 
 def first_configuration(configuration: Configuration) -> tuple[ConfigurationEntry, ...]:
     """The history of a log without configurations."""
-    return (ConfigurationEntry(NO_INDEX, NO_TERM, configuration),)
+    return (ConfigurationEntry(-1, 0, configuration),)
+
+
+def encode_configuration(configuration: Configuration) -> bytes:
+    """As JSON, with `decode_configuration` as its reverse."""
+    members = [_member_to_json(member) for member in configuration.members]
+    fields = {
+        "version": 1,
+        "formatLevel": configuration.format_level,
+        "generation": configuration.generation,
+        "members": members,
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _member_to_json(member: Member) -> dict[str, str | int]:
+    fields: dict[str, str | int] = {"id": member.id, "host": member.host, "port": member.port}
+    fields["role"] = member.role.value
+    if member.replaces is not None:
+        fields["replaces"] = member.replaces
+    return fields
+
+
+def decode_configuration(content: bytes) -> Configuration:
+    """Raises ConfigurationError for what `encode_configuration` did not make."""
+    if len(content) > CONFIGURATION_BYTES_MAX:
+        raise ConfigurationError(f"a configuration of {len(content)} bytes")
+    try:
+        fields = json.loads(content)
+        if fields["version"] != 1:
+            raise ConfigurationError(f"a configuration of version {fields['version']!r:.80}")
+        members = tuple(_member_from_json(each) for each in fields["members"])
+        return Configuration(
+            members, operator.index(fields["formatLevel"]), operator.index(fields["generation"])
+        )
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"no configuration: {error!r:.200}") from None
+
+
+def _member_from_json(fields: dict[str, object]) -> Member:
+    replaces = fields.get("replaces")
+    return Member(
+        str(fields["id"]),
+        str(fields["host"]),
+        operator.index(fields["port"]),  # type: ignore[arg-type] # it raises TypeError for what is no number
+        MemberRole(fields["role"]),
+        None if replaces is None else str(replaces),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationHistory:
+    """What a node keeps durably of the configurations of its log.
+
+    entries: the one in force before the log's first entry, and all in the log. dropped: those that were
+    truncated, or belonged to the log before it was reset. The history is on the disk before the log's bytes
+    are, so after a crash the log may still have what was dropped; `recovered` finds which ones it has.
+    """
+
+    entries: tuple[ConfigurationEntry, ...]
+    dropped: tuple[ConfigurationEntry, ...] = ()
+
+    def recovered(self, begin_index: int, term_at: Callable[[int], int]) -> tuple[ConfigurationEntry, ...]:
+        """Those that the log has, and the one in force before it. `term_at`: the term of an entry of the
+        log, UNKNOWN_TERM for what is not in it. Index and term name an entry (Raft 5.3).
+        """
+        # Of the dropped ones, only those of a log before its reset are older than the begin.
+        before = [entry for entry in (*self.dropped, *self.entries) if entry.index < begin_index][-1:]
+        known = {
+            entry.index: entry for entry in (*self.dropped, *self.entries) if self._is_in(entry, term_at)
+        }
+        return (*before, *(known[index] for index in sorted(known) if index >= begin_index))
+
+    @staticmethod
+    def _is_in(entry: ConfigurationEntry, term_at: Callable[[int], int]) -> bool:
+        return entry.index >= 0 and term_at(entry.index) == entry.term
+
+
+class ConfigurationLog:
+    """The configurations of one node's log, and what follows from the newest one.
+
+    Invariants: indexes rise, terms do not fall; the first entry is older than the log or the node's own first
+    configuration.
+    """
+
+    def __init__(
+        self,
+        self_id: str,
+        entries: Sequence[ConfigurationEntry],
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_change` is called after each change of the newest one."""
+        assert entries, "a node has a configuration from its start on"
+        self._self_id = self_id
+        self._entries = list(entries)
+        self._dropped: list[ConfigurationEntry] = []
+        self._on_change = on_change
+        self._update()
+
+    def _update(self) -> None:
+        self.latest = self._entries[-1]
+        configuration = self.configuration = self.latest.configuration
+        self.voters = configuration.voters
+        self.quorum = configuration.quorum
+        """How many voters are a majority."""
+        self.is_voter = self._self_id in self.voters
+        """Whether this node votes."""
+        self.others = tuple(each for each in configuration.ids if each != self._self_id)
+        """All members but this node, in the one order in which they are visited."""
+        self.other_voters = tuple(each for each in self.voters if each != self._self_id)
+        self.has_steps = not self.is_voter or any(
+            each.role is MemberRole.JOINING or each.replaces is not None for each in configuration.members
+        )
+        """Whether a leader has something left to do by itself: see `Leadership.next_configuration`."""
+
+    def _changed(self) -> None:
+        self._update()
+        self._on_change()
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this node is the only voter, so that its own disk is the majority."""
+        return self.voters == (self._self_id,)
+
+    @property
+    def history(self) -> ConfigurationHistory | None:
+        """What has to be durable; None while the log has had no configuration."""
+        if self.latest.index < 0 and not self._dropped:
+            return None
+        return ConfigurationHistory(tuple(self._entries), tuple(self._dropped))
+
+    def at(self, index: int) -> ConfigurationEntry:
+        """The one in force up to this entry."""
+        return next((e for e in reversed(self._entries) if e.index <= index), self._entries[0])
+
+    def append(self, entry: ConfigurationEntry) -> None:
+        assert entry.index > self.latest.index, (entry, self.latest)
+        assert entry.term >= self.latest.term, (entry, self.latest)
+        self._entries.append(entry)
+        self._changed()
+
+    def truncate_from(self, index: int) -> None:
+        """The entries >= index are gone."""
+        if self.latest.index < index:
+            return
+        kept = [entry for entry in self._entries if entry.index < index]
+        self._dropped += self._entries[len(kept) :]
+        assert kept, f"nothing was in force before entry {index}"
+        self._entries = kept
+        self._changed()
+
+    def truncate_before(self, begin_index: int) -> None:
+        """Retention removed the entries < begin_index: the last of their configurations stays in force."""
+        before = [entry for entry in self._entries if entry.index < begin_index]
+        self._entries = [*before[-1:], *self._entries[len(before) :]]
+        self._dropped = [entry for entry in self._dropped if entry.index >= begin_index]
+
+    def reset(self, base: ConfigurationEntry) -> None:
+        """Everything is gone; `base` is in force before the log's new begin."""
+        if self._entries == [base]:
+            return
+        self._dropped, self._entries = self._entries, [base]
+        self._changed()
+
+    def check_invariants(self, end_index: int) -> None:
+        numbers = [(entry.index, entry.term) for entry in self._entries]
+        assert all(one[0] < two[0] and one[1] <= two[1] for one, two in pairwise(numbers)), numbers
+        assert self.latest.index <= end_index, (numbers, end_index)

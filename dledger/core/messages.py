@@ -131,8 +131,8 @@ class TruncateRequest:
     Valid only for a log that still ends with (end_index, end_term): what the follower said in its
     CompareResponse. Two logs that end with the same entry are the same log, so a request that comes late or
     twice can't drop an entry pushed meanwhile. prev_term is the term before truncate_index, position the
-    leader's position of it. base: the newest configuration before truncate_index, for a log that has none of
-    its own left.
+    leader's position of it. base: with is_reset, the configuration that is in force before truncate_index;
+    only groups whose log may have configurations send it.
     """
 
     term: int
@@ -172,23 +172,24 @@ class RepairRequest:
 
 @dataclass(frozen=True, slots=True)
 class RepairResponse:
-    """The member's term, whether it leads in it, and the end of its log in memory (-1: the log is empty)."""
+    """The member's term, whether it leads in it, and the end of its log in memory (-1: the log is empty).
+
+    configuration: the newest one in its log. Only members of groups whose log may have one send it.
+    """
 
     term: int
     repair_id: int
     is_leader: bool
     end_index: int
+    configuration: ConfigurationEntry | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipNotice:
-    """The newest configuration of the sender's log, and whether the sender leads. It is sent beside a
-    RepairResponse, and by a leader to a member that it removed.
-    """
+    """A leader's committed configuration, to a node that asks for votes and is no member."""
 
     term: int
-    is_leader: bool
-    entry: ConfigurationEntry
+    configuration: ConfigurationEntry
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,26 @@ from collections import deque
 from dledger.core.config import Config
 from dledger.core.election import Ballot, ElectionTimer, Voter, can_grant_vote
 from dledger.core.epochs import EpochCache
-from dledger.core.events import ElectionStarted, Healed, Impaired, MessageIgnored, RoleChanged, VoteAnswered
+from dledger.core.events import (
+    ConfigurationChanged,
+    ElectionStarted,
+    Healed,
+    Impaired,
+    MessageIgnored,
+    Removed,
+    RoleChanged,
+    VoteAnswered,
+)
 from dledger.core.handler import EntryHandler
 from dledger.core.leadership import Leadership
+from dledger.core.membership import (
+    CHANGING_MEMBERS_LEVEL,
+    Configuration,
+    ConfigurationEntry,
+    ConfigurationLog,
+    first_configuration,
+    voters_changed,
+)
 from dledger.core.messages import (
     AppendResponse,
     CommitRequest,
@@ -78,6 +95,15 @@ class RoleHistory:
             self._elections.append(ElectionRecord(now_ms, term, leader_id, reason))
 
 
+def recovered_configurations(
+    hard_state: HardState, log: EpochCache, first: Configuration
+) -> tuple[ConfigurationEntry, ...]:
+    """The configurations of a log that was found on the disk. `first`: of a log that never had any."""
+    history = hard_state.configurations
+    found = () if history is None else history.recovered(log.begin_index, log.term_at)
+    return found or first_configuration(first)
+
+
 class Node:
     """After each input the host calls take_term_start, and at the end of the turn take_output.
 
@@ -93,8 +119,11 @@ class Node:
         rng: Rng,
         now_ms: int,
         impairment: Impairment | None = None,
+        first: Configuration | None = None,
     ) -> None:
-        """`impairment`: what the host found durably marked; the node does not vote until it is healed."""
+        """`impairment`: what the host found durably marked; the node does not vote until it is healed.
+        `first`: the members before the log names others; None: the configured peers, as voters.
+        """
         self.config = config
         self.role = Role.FOLLOWER
         self.term = hard_state.term
@@ -106,12 +135,21 @@ class Node:
         self._log = EpochCache(log)
         self._reader = reader
         self._outbox = Outbox()
-        self._handler = EntryHandler(config, self._log, reader, self._outbox, self.commit_index)
+        self._members = ConfigurationLog(
+            config.self_id,
+            recovered_configurations(hard_state, self._log, first or Configuration.of_voters(config.peers)),
+            self._configuration_changed,
+        )
+        self._removed: ConfigurationEntry | None = None
+        """A leader's configuration without this node, whose log may lack it."""
+        self._handler = EntryHandler(
+            config, self._log, self._members, reader, self._outbox, self.commit_index
+        )
         self._leadership: Leadership | None = None
         self._ballot: Ballot | None = None
-        self._timer = ElectionTimer(config, rng, now_ms)
+        self._timer = ElectionTimer(config, rng, now_ms, self._members.is_alone)
         self._history = RoleHistory(self._outbox)
-        self._repair = Repair(config, impairment, self._outbox, now_ms) if impairment else None
+        self._repair = Repair(config, self._members, impairment, self._outbox, now_ms) if impairment else None
         self._damage: str | None = None
         self._now_ms = now_ms
         if impairment is not None:
@@ -152,15 +190,31 @@ class Node:
         return self._repair is not None
 
     @property
+    def is_sound(self) -> bool:
+        """Whether its log can be read and it remembers its promises."""
+        return self._repair is None and self._damage is None
+
+    @property
     def is_electable(self) -> bool:
         """Whether it may ask for votes and become leader by a transfer."""
-        return self._repair is None and self._damage is None
+        return self.is_sound and self._members.is_voter and self._removed is None
+
+    @property
+    def members(self) -> ConfigurationLog:
+        """The configurations of this node's log; to be read only."""
+        return self._members
+
+    @property
+    def is_configuration_committed(self) -> bool:
+        return self._members.latest.index <= self.commit_index
 
     @property
     def has_output(self) -> bool:
         """Whether take_output has something to do before the next deadline."""
         leadership = self._leadership
-        return leadership is None or not (self._outbox.is_empty and leadership.is_settled)
+        if leadership is None or self._members.has_steps:
+            return True
+        return not (self._outbox.is_empty and leadership.is_settled)
 
     @property
     def readable_index(self) -> int:
@@ -194,11 +248,13 @@ class Node:
             self.persisted_index,
             self.term_start_index,
             self._log.epochs,
-            leadership.peer_statuses(now_ms) if leadership else unknown_peers(self.config.others),
+            leadership.peer_statuses(now_ms) if leadership else unknown_peers(self._members.others),
             {self.term: leadership.watermarks(self.persisted_index)} if leadership else {},
             self._history.elections,
             self._repair.impairment.reason if self._repair else self._damage,
             self._history.elections_total,
+            self._members.latest,
+            self.is_configuration_committed,
         )
 
     # -- inputs of the host --------------------------------------------------------------------------------
@@ -221,6 +277,45 @@ class Node:
         proposal = self._leadership.append(count)
         self._leadership.appends.add(proposal, now_ms)
         return proposal
+
+    def propose_configuration(self, configuration: Configuration, now_ms: int) -> Proposal | Rejection:
+        """Accepts another configuration of the group. The host lays it out like a proposal; it is in force
+        from then on, and final when it is committed.
+
+        CONFIGURATION_PENDING: not yet. ILLEGAL_CONFIGURATION: not in one step.
+        """
+        self._now_ms = now_ms
+        leadership = self._leadership
+        code = self._check_configuration(configuration)
+        if code is not ResponseCode.SUCCESS or leadership is None:
+            return Rejection(code, self.leader_id)
+        proposal = leadership.append(1)
+        leadership.appends.add(proposal, now_ms)
+        self._members.append(ConfigurationEntry(proposal.first_index, proposal.term, configuration))
+        self._count_watermarks()
+        return proposal
+
+    def _check_configuration(self, new: Configuration) -> ResponseCode:
+        code = self.check_append(1)
+        leadership, old = self._leadership, self._members.configuration
+        if code is not ResponseCode.SUCCESS or leadership is None:
+            return code
+        if not leadership.may_reconfigure(self.commit_index):
+            return ResponseCode.CONFIGURATION_PENDING
+        is_backwards = new.format_level < old.format_level or new.generation != old.generation
+        is_early = old.format_level < CHANGING_MEMBERS_LEVEL and new.members != old.members
+        if is_backwards or is_early or len(voters_changed(old, new)) > 1:
+            return ResponseCode.ILLEGAL_CONFIGURATION
+        return ResponseCode.SUCCESS
+
+    def next_configuration(self, now_ms: int) -> Configuration | None:
+        """What a leader has to propose by itself now, so that a change of the members goes on."""
+        leadership = self._leadership
+        if leadership is None or not self._members.has_steps:
+            return None
+        self._now_ms = now_ms
+        leadership.hand_over(self.commit_index, now_ms)
+        return leadership.next_configuration(self.commit_index, now_ms)
 
     def take_term_start(self) -> Proposal | None:
         """The entry of its own term with which a new leader starts (Raft 8: "a blank no-op entry"); None when
@@ -283,6 +378,7 @@ class Node:
         """
         assert begin_index <= self.commit_index + 1, f"retention to {begin_index}, commit {self.commit_index}"
         self._log.truncate_before(begin_index)
+        self._members.truncate_before(begin_index)
         if self._leadership is not None:
             self._leadership.log_begins_at(begin_index)
 
@@ -352,13 +448,15 @@ class Node:
         answered with a code or ignored.
         """
         self._now_ms = now_ms
-        if sender not in self.config.others:
+        # Also of nodes that are no members by this node's log: theirs may be newer (thesis 4.1), and a group
+        # whose members know each other only after they have voted could get stuck.
+        if sender == self.config.self_id:
             self._ignore(sender, message, "not a peer")
             return
         self._timer.peer_connected(sender)  # it can be reached, so its vote may still come
         if isinstance(message, AppendResponse) and message.term == self.term:
             self._on_response(sender, message)  # by far the most frequent one
-        elif isinstance(message, FetchMessage | MembershipNotice):
+        elif isinstance(message, FetchMessage):
             self._ignore(sender, message, "not for a node")
         elif isinstance(message, VoteRequest):
             self._on_vote_request(sender, message)  # which adopts a higher term only if no lease refuses it
@@ -372,6 +470,8 @@ class Node:
                 self._on_response(sender, message)
             elif isinstance(message, RepairRequest):
                 self._on_repair_request(sender, message)
+            elif isinstance(message, MembershipNotice):
+                self._on_notice(sender, message)
             elif not isinstance(message, RepairResponse):
                 self._on_leader_request(sender, message)
             elif self._repair is not None:
@@ -391,7 +491,7 @@ class Node:
         if request.term < self.term:
             self._outbox.send_now(sender, self._heartbeat_response())
             return
-        if self._repair is not None and not self._repair.may_follow:
+        if self._repair is not None and not self._repair.may_follow(self.term):
             self._ignore(sender, request, "the vote is lost, and not every member has answered")
             return
         if self.leader_id != sender:
@@ -401,6 +501,7 @@ class Node:
                 return
             self._become_follower(self.term, sender, f"{sender} leads")
         self._timer.leader_heard(self._now_ms)
+        self._removed = None
         self._handle_leader_request(sender, request)
         self._follow_commit(request.commit_index)
 
@@ -409,7 +510,7 @@ class Node:
             case HeartbeatRequest() | CommitRequest():
                 self._outbox.send_now(leader, self._heartbeat_response())
             case TakeLeadershipRequest() if not self.is_electable:
-                self._ignore(leader, request, "not to lead before it is repaired")
+                self._ignore(leader, request, "not to lead: it is impaired or no voter")
             case TakeLeadershipRequest():
                 # Thesis 3.10: no pre-vote and no time-out, since the leader has stopped taking appends and
                 # waits.
@@ -419,7 +520,7 @@ class Node:
                 self._clamp_indexes()
 
     def _heartbeat_response(self) -> HeartbeatResponse:
-        return HeartbeatResponse(self.term, self.end_index, not self.is_electable)
+        return HeartbeatResponse(self.term, self.end_index, not self.is_sound)
 
     def _clamp_indexes(self) -> None:
         """After a truncation or a reset. Dropped entries no longer count as persisted; a log that was reset
@@ -459,7 +560,11 @@ class Node:
         if self._leadership is not None:
             self._leadership.on_repair_request(sender, request.repair_id)
         is_leader = self._leadership is not None
-        response = RepairResponse(self.term, request.repair_id, is_leader, self.end_index)
+        latest = self._members.latest
+        has_configurations = latest.configuration.format_level >= CHANGING_MEMBERS_LEVEL
+        response = RepairResponse(
+            self.term, request.repair_id, is_leader, self.end_index, latest if has_configurations else None
+        )
         self._outbox.send_now(sender, response)
 
     def _continue_repair(self, repair: Repair) -> None:
@@ -469,11 +574,41 @@ class Node:
         if not repair.is_healed(self.term, self.end_index, held_index):
             return
         repair.is_over = self._outbox.is_healed = True
+        # Retention may have removed the entry with which this node's log would say so itself.
+        if self._members.latest.index < repair.newest.index <= self.end_index:
+            self._members.append(repair.newest)
         # The node may have voted in this very term before it lost its vote (Raft 5.2: one vote a term). It
         # counts as having voted for itself, and votes for others from the next term on.
         if repair.impairment.is_vote_lost and self.voted_for is None and self.term > NO_TERM:
             self.voted_for = self.config.self_id
-        self._outbox.hard_state = HardState(self.term, self.voted_for)
+        self._save_state()
+
+    # -- members -------------------------------------------------------------------------------------------
+
+    def _configuration_changed(self) -> None:
+        latest = self._members.latest
+        self._save_state()
+        reason = "proposed" if self._leadership is not None else "of the leader"
+        self._outbox.report(ConfigurationChanged(latest.index, latest.configuration, reason))
+        if self._leadership is not None:
+            self._leadership.reconfigure(self._now_ms)
+
+    def _on_notice(self, sender: str, notice: MembershipNotice) -> None:
+        """This node was removed, and its log may end before the entry that says so. Asking for no votes is
+        always safe; it ends when a leader sends entries.
+        """
+        own, entry = self._members.latest, notice.configuration
+        is_newer = (entry.term, entry.index) > (own.term, own.index)
+        if is_newer and notice.term == self.term and entry.configuration.member(self.config.self_id) is None:
+            self._removed = entry
+            self._outbox.report(Removed(sender, entry.index))
+
+    def _notify_stranger(self, candidate: str) -> None:
+        """A leader answers a candidate that it removed: it would ask for votes for ever."""
+        latest = self._members.latest
+        is_stranger = latest.configuration.member(candidate) is None
+        if self._leadership is not None and is_stranger and self.is_configuration_committed:
+            self._outbox.send_now(candidate, MembershipNotice(self.term, latest))
 
     # -- elections -----------------------------------------------------------------------------------------
 
@@ -491,6 +626,7 @@ class Node:
             self._become_follower(request.term, None, f"term {request.term} of {candidate}")
         result = can_grant_vote(request, candidate, self._voter())
         self._outbox.report(VoteAnswered(candidate, request.ballot_term, request.is_pre_vote, result))
+        self._notify_stranger(candidate)
         response = VoteResponse(self.term, request.ballot_term, request.is_pre_vote, result)
         if request.is_pre_vote:  # nothing was promised: no need to wait for the disk
             self._outbox.send_now(candidate, response)
@@ -503,7 +639,7 @@ class Node:
         """An impaired node of a group of two ignores its own log: an entry that only this node has is not
         committed.
         """
-        is_of_two = self._repair is not None and self._repair.may_vote
+        is_of_two = self._repair is not None and self._repair.may_vote(self.term)
         return Voter(
             self.term,
             self.voted_for,
@@ -527,7 +663,10 @@ class Node:
             return  # the vote is durable, or will be before the answer leaves
         assert self.voted_for is None, f"term {self.term}: voted for {self.voted_for}, not {candidate}"
         self.voted_for = candidate
-        self._outbox.hard_state = HardState(self.term, candidate)
+        self._save_state()
+
+    def _save_state(self) -> None:
+        self._outbox.hard_state = HardState(self.term, self.voted_for, self._members.history)
 
     def _on_vote_response(self, peer: str, response: VoteResponse) -> None:
         ballot = self._ballot
@@ -560,7 +699,7 @@ class Node:
         could be won: a candidate that can't win does not raise the term of the others.
         """
         reason = f"lost {self.leader_id}" if self.leader_id else "no leader heard"
-        ballot = Ballot(self.config, self.term + 1, is_pre_vote=True, is_transfer=False)
+        ballot = self._ballot_of(self.term + 1, is_pre_vote=True, is_transfer=False)
         self._ask_for_votes(ballot, reason)
 
     def _campaign(self, is_transfer: bool, reason: str) -> None:
@@ -570,8 +709,11 @@ class Node:
         self.term += 1
         self.voted_for = None
         self._vote_for(self.config.self_id)
-        ballot = Ballot(self.config, self.term, is_pre_vote=False, is_transfer=is_transfer)
+        ballot = self._ballot_of(self.term, is_pre_vote=False, is_transfer=is_transfer)
         self._ask_for_votes(ballot, reason)
+
+    def _ballot_of(self, ballot_term: int, *, is_pre_vote: bool, is_transfer: bool) -> Ballot:
+        return Ballot(self.config.self_id, self._members, ballot_term, is_pre_vote, is_transfer)
 
     def _ask_for_votes(self, ballot: Ballot, reason: str) -> None:
         self._ballot = ballot
@@ -581,7 +723,7 @@ class Node:
         self._change_role(Role.CANDIDATE, None, reason)
         request = ballot.request(self.term, self.end_index, self.end_term)
         send = self._outbox.send_now if ballot.is_pre_vote else self._outbox.send_after_persist
-        for peer in self.config.others:
+        for peer in self._members.other_voters:
             send(peer, request)
         self._count_ballot(ballot)
 
@@ -591,7 +733,7 @@ class Node:
         assert self.voted_for == self.config.self_id, f"term {self.term}: voted for {self.voted_for}"
         self._ballot = None
         self._leadership = Leadership(
-            self.term, self.config, self._log, self._reader, self._outbox, self._now_ms
+            self.term, self.config, self._log, self._members, self._reader, self._outbox, self._now_ms
         )
         self._change_role(Role.LEADER, self.config.self_id, "votes of a majority")
 
@@ -604,7 +746,7 @@ class Node:
             self._timer.restart(self._now_ms)
         if term > self.term:
             self.term, self.voted_for = term, None
-            self._outbox.hard_state = HardState(term, None)
+            self._save_state()
         self._ballot = None
         # The lease belongs to the leader that was heard; the new one's begins with its first message.
         self._timer.end_lease()
@@ -622,6 +764,7 @@ class Node:
     def check_invariants(self) -> None:
         """What holds after every input."""
         self._log.check_invariants()
+        self._members.check_invariants(self.end_index)
         numbers = (self.begin_index, self.commit_index, self.persisted_index, self.end_index)
         assert self.begin_index - 1 <= self.commit_index <= self.end_index, numbers
         assert self.persisted_index <= self.end_index, numbers

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from dledger.core.membership import ConfigurationEntry
 from dledger.core.types import EntryRange, LogState, Scrubbed
 
 
@@ -35,6 +36,9 @@ class LogReader(Protocol):
         `after`, which it could append and does not hold yet, or at its end.
         """
 
+    def configurations_in(self, entries: EntryRange) -> Sequence[ConfigurationEntry]:
+        """The configurations among these verified entries, in their order."""
+
 
 class LogStore(LogReader, Protocol):
     """The log of one node, as the driver uses it."""
@@ -51,8 +55,17 @@ class LogStore(LogReader, Protocol):
     def append_bodies(self, first_index: int, term: int, bodies: Sequence[bytes]) -> list[int]:
         """Lays out new entries (header, append hook, body CRC); returns each entry's start position."""
 
+    def append_configuration(self, index: int, term: int, body: bytes) -> int:
+        """Lays out a new entry that is a configuration; returns its position."""
+
+    def find_configurations(self) -> Sequence[ConfigurationEntry]:
+        """All configurations of the log, which is read as a whole; before the node starts."""
+
     def verify_range(self, entries: EntryRange) -> None:
-        """Checks header fields, index order, term, sizes and CRC. Raises CorruptRangeError."""
+        """Checks header fields, index order, term, sizes and CRC, and that configurations can be read.
+
+        Raises CorruptRangeError.
+        """
 
     def append_range(self, entries: EntryRange) -> None:
         """Appends bytes as they came. Raises CorruptRangeError if they do not continue this log."""

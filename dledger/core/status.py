@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from dledger.core.membership import ConfigurationEntry
 from dledger.core.types import Epoch, PushState, Role
 
 
@@ -53,6 +54,9 @@ class NodeStatus:
     """Why this node does not vote or must not lead; None when it is sound."""
     elections_total: int = 0
     """Changes of leader that this node saw since it started."""
+    configuration: ConfigurationEntry | None = None
+    """The newest one in this node's log."""
+    is_configuration_committed: bool = False
 
 
 def unknown_peers(peers: Iterable[str]) -> tuple[PeerStatus, ...]:

@@ -7,6 +7,8 @@ an *offset* (unknown here) counts messages of a queue.
 import enum
 from dataclasses import dataclass
 
+from dledger.core.membership import ConfigurationHistory
+
 NO_INDEX = -1
 """No entry."""
 
@@ -83,6 +85,10 @@ class ResponseCode(enum.IntEnum):
     ILLEGAL_MEMBER_STATE = 504
     LEADER_NOT_READY = 505
     LEADER_TRANSFERRING = 506
+    CONFIGURATION_PENDING = 600
+    """Not in DLedger, as the next: an earlier change of the members, or the term's first entry, is not
+    committed."""
+    ILLEGAL_CONFIGURATION = 601
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +101,13 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class HardState:
-    """What a node must never forget: the newest term it knows, and its vote in it (Raft Figure 2)."""
+    """What a node must never forget: the newest term it knows, its vote in it (Raft Figure 2), and the
+    configurations of its log, which are durable before their entries (None: the log never had one).
+    """
 
     term: int
     voted_for: str | None
+    configurations: ConfigurationHistory | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Any sequence of well-typed messages, however absurd, leaves a node standing with its invariants whole."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import settings
@@ -8,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from dledger.core.config import Config
 from dledger.core.epochs import EpochCache
+from dledger.core.membership import ConfigurationEntry
 from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
@@ -80,6 +82,9 @@ class ModelLog:
         assert self.shape.begin_index <= first_index <= last_index <= self.shape.end_index, first_index
         term = self.shape.term_at(first_index)
         return EntryRange(first_index, min(last_index, self.shape.end_index_for(term)[1]), term, b"entries")
+
+    def configurations_in(self, entries: EntryRange) -> Sequence[ConfigurationEntry]:
+        return ()
 
     def continues(self, entries: EntryRange, after: EntryRange | None) -> bool:
         return True

@@ -5,8 +5,11 @@ Nothing happens by itself. Messages wait in the links until `deliver`, what must
 """
 
 from collections.abc import Callable
+from dataclasses import fields
 
 from dledger.core.config import Config
+from dledger.core.membership import CHANGING_MEMBERS_LEVEL, Configuration, MemberRole
+from dledger.core.membership import Member as GroupMember
 from dledger.core.output import Rejection
 from dledger.core.types import HardState, Impairment, Role
 from tests.golden.dledger_host import FixedRng, Hosts, InFlight, Member
@@ -15,7 +18,20 @@ from tests.golden.words import message_words
 from tests.support.memory_log import MemoryLog
 
 ROUNDS_MAX = 500
+SETTINGS = tuple(field for field in fields(Config) if field.init)
 VOTE_ROUNDS_MAX = 8
+
+
+def of_role(name: str, role: MemberRole, replaces: str | None = None) -> GroupMember:
+    """A member without an address: traces find members by name."""
+    return GroupMember(name, "", 0, role, replaces)
+
+
+def parse_member(word: str) -> GroupMember:
+    """n0, n1:learner, n2:joining>n1"""
+    word, _, replaces = word.partition(">")
+    name, _, role = word.partition(":")
+    return of_role(name, MemberRole(role or "voter"), replaces or None)
 
 
 class Cluster(Hosts):
@@ -46,6 +62,29 @@ class Cluster(Hosts):
             if "fresh" in command.words:
                 self._impair(self.members[name], "its disk is empty", is_vote_lost=True)
             self._start(self.members[name])
+
+    def do_join(self, command: Command) -> None:
+        """join n3: with an empty disk, and a configuration file that names all nodes so far as voters."""
+        name = command.words[0]
+        voters = Configuration.of_voters(self.members)
+        rank = len(self.members)
+        settings = {field.name: getattr(self.members["n0"].config, field.name) for field in SETTINGS}
+        config = Config(**{**settings, "self_id": name, "peers": voters.voters})
+        member = Member(name, config, FixedRng(rank, rank + 1), MemoryLog())
+        member.first = voters.with_member(of_role(name, MemberRole.LEARNER))
+        member.now_ms = max(other.now_ms for other in self.members.values())
+        self.members[name] = member
+        self._impair(member, "its disk is empty", is_vote_lost=True)
+        self._start(member)
+
+    def do_members(self, command: Command) -> None:
+        """members n0 n1 n2:joining>n1 n3:learner [at=n0] [level=3]: a leader proposes these members."""
+        leaders = [each.name for each in self._up() if each.live.role is Role.LEADER]
+        member = self.members[command.get("at") or leaders[-1]]
+        level = command.number("level", CHANGING_MEMBERS_LEVEL)
+        named = tuple(parse_member(word) for word in command.words)
+        self._propose_configuration(member, Configuration(named, level))
+        self._settle(member)
 
     def _impair(self, member: Member, reason: str, *, is_vote_lost: bool) -> None:
         old = member.impairment

@@ -4,11 +4,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dledger.core.config import Config
+from dledger.core.membership import Configuration, encode_configuration
 from dledger.core.messages import Message
 from dledger.core.node import Node
-from dledger.core.output import Append, Envelope, LogOp, Output, Reset, TruncateFrom
+from dledger.core.output import Append, Envelope, LogOp, Output, Rejection, Reset, TruncateFrom
 from dledger.core.types import HardState, Impairment, Role
-from tests.golden.words import event_words, message_words, range_words, status_words
+from tests.golden.words import (
+    configuration_words,
+    event_words,
+    message_words,
+    range_words,
+    status_words,
+)
 from tests.support.memory_log import MemoryLog
 
 
@@ -40,6 +47,8 @@ class Member:
     impairment: Impairment | None = None
     is_healing: bool = False
     commit_index: int = -1
+    first: Configuration | None = None
+    """Of its configuration file, where that is not the peers of its config."""
 
     @property
     def live(self) -> Node:
@@ -82,6 +91,7 @@ class Hosts:
             member.rng,
             member.now_ms,
             member.impairment,
+            member.first,
         )
         member.is_healing = False
         member.commit_index = member.node.commit_index
@@ -128,6 +138,9 @@ class Hosts:
         """What a host does after an input, but for the disk."""
         node = member.live
         self._lay_out_term_start(member, node)
+        step = node.next_configuration(member.now_ms)
+        if step is not None:
+            self._propose_configuration(member, step)
         self._carry_out(member, node.take_output(member.now_ms))
         if node.role is Role.LEADER and node.term_start_index < 0:
             self._lay_out_term_start(member, node)
@@ -140,6 +153,16 @@ class Hosts:
         if start is not None:
             member.store.append_bodies(start.first_index, start.term, [f"start {start.term}".encode()])
             self.print(f"{member.name} appends its term start {start.first_index}@{start.term}")
+
+    def _propose_configuration(self, member: Member, configuration: Configuration) -> None:
+        proposal = member.live.propose_configuration(configuration, member.now_ms)
+        if isinstance(proposal, Rejection):
+            self.print(f"{member.name} refuses {proposal.code.name} leader={proposal.leader_id}")
+            return
+        body = encode_configuration(configuration)
+        member.store.append_configuration(proposal.first_index, proposal.term, body)
+        words = configuration_words(configuration)
+        self.print(f"{member.name} appends {words} {proposal.first_index}@{proposal.term}")
 
     def _carry_out(self, member: Member, output: Output) -> None:
         for event in output.events:

@@ -3,6 +3,7 @@
 import enum
 from dataclasses import fields
 
+from dledger.core.membership import Configuration, ConfigurationEntry
 from dledger.core.messages import Message
 from dledger.core.output import Event
 from dledger.core.status import NodeStatus, PeerStatus
@@ -31,6 +32,12 @@ def event_words(event: Event) -> str:
 def _field_words(name: str, value: object) -> list[str]:
     if isinstance(value, EntryRange):
         return [f"{range_words(value.first_index, value.last_index)}@{value.term}"]
+    if isinstance(value, ConfigurationEntry):
+        return [f"{name}={value.index}@{value.term} {configuration_words(value.configuration)}"]
+    if isinstance(value, Configuration):
+        return [configuration_words(value)]
+    if value is None and name in ("base", "configuration"):
+        return []
     if isinstance(value, bool):
         return [name.removeprefix("is_")] if value else []
     if isinstance(value, enum.Enum):
@@ -38,6 +45,16 @@ def _field_words(name: str, value: object) -> list[str]:
     if name == "reason":
         return [f"({value})"]
     return [f"{name.removesuffix('_index').removesuffix('_ms')}={value}"]
+
+
+def configuration_words(configuration: Configuration) -> str:
+    """Voters by id, others with their role."""
+    members = [
+        each.id + ("" if each.is_voter else f":{each.role.value}")
+        + (f">{each.replaces}" if each.replaces else "")
+        for each in configuration.members
+    ]  # fmt: skip
+    return f"{{{' '.join(members)}}}"
 
 
 def status_words(status: NodeStatus) -> str:

@@ -13,10 +13,13 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from dledger.core.membership import ConfigurationEntry, ConfigurationError, decode_configuration
 from dledger.core.types import CorruptRangeError, DamagedEntryError, EntryRange, Epoch, LogState, Scrubbed
 
 HEADER = struct.Struct(">IIQQQI")
 MAGIC = 0x4D454D31
+MEMBERS = b"members "
+"""How the body of a configuration begins."""
 PADDING_BYTES_MIN = 8
 
 
@@ -211,8 +214,22 @@ class MemoryLog:
         self._do(AppendOp(tuple(laid_out)))
         return [entry.position for entry in laid_out]
 
+    def append_configuration(self, index: int, term: int, body: bytes) -> int:
+        return self.append_bodies(index, term, [MEMBERS + body])[0]
+
+    def configurations_in(self, entries: EntryRange) -> Sequence[ConfigurationEntry]:
+        if MEMBERS not in bytes(entries.data):
+            return ()
+        return configurations_of(split_range(entries))
+
+    def find_configurations(self) -> Sequence[ConfigurationEntry]:
+        return configurations_of(self._seen.entries)
+
     def verify_range(self, entries: EntryRange) -> None:
-        split_range(entries)
+        try:
+            configurations_of(split_range(entries))
+        except ConfigurationError as error:
+            raise CorruptRangeError(str(error)) from None
 
     def continues(self, entries: EntryRange, after: EntryRange | None) -> bool:
         """Bytes that are no entries, as tests of the core alone use them, could stand anywhere."""
@@ -361,6 +378,15 @@ def _torn(op: Op, rng: random.Random | None) -> Op | None:
         return None
     kept = op.entries[: rng.randint(0, len(op.entries))]
     return AppendOp(kept) if kept else None
+
+
+def configurations_of(entries: Sequence[StoredEntry]) -> list[ConfigurationEntry]:
+    """Raises ConfigurationError."""
+    return [
+        ConfigurationEntry(entry.index, entry.term, decode_configuration(entry.body.removeprefix(MEMBERS)))
+        for entry in entries
+        if entry.body.startswith(MEMBERS)
+    ]
 
 
 def split_range(entries: EntryRange) -> list[StoredEntry]:

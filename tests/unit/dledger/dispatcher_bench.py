@@ -1,11 +1,13 @@
 """A dispatcher of one peer over a log of which only terms and places matter."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from dledger.core.config import Config
 from dledger.core.dispatcher import EntryDispatcher, PushCache
 from dledger.core.epochs import EpochCache
 from dledger.core.flow_control import CatchUp
+from dledger.core.membership import Configuration, ConfigurationEntry, ConfigurationLog, first_configuration
 from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
@@ -42,6 +44,9 @@ class TermReader:
         size_bytes = (last_index - first_index + 1) * ENTRY_BYTES
         return EntryRange(first_index, last_index, term, bytes(size_bytes))
 
+    def configurations_in(self, entries: EntryRange) -> Sequence[ConfigurationEntry]:
+        return ()
+
     def continues(self, entries: EntryRange, after: EntryRange | None) -> bool:
         return True
 
@@ -62,9 +67,10 @@ class Bench:
         config = Config("g", "n0", ("n0", "n1"), **limits)
         self.reader = TermReader(self.log)
         self.push_cache = PushCache(TERM, config, self.log, self.reader)
+        members = ConfigurationLog("n0", first_configuration(Configuration.of_voters(config.peers)))
         catch_up = CatchUp(config.catch_up_bytes_per_s_min)
         self.dispatcher = EntryDispatcher(
-            "n1", TERM, config, self.log, self.reader, self.outbox, catch_up, self.push_cache
+            "n1", TERM, config, self.log, members, self.reader, self.outbox, catch_up, self.push_cache
         )
         self.now_ms = 0
         self.commit_index = -1

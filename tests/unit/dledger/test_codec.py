@@ -199,12 +199,12 @@ def test_one_changed_byte_is_decoded_or_refused(message: Any, data: st.DataObjec
         (packed(KIND_OF["FetchResponse"], 1, 200, 4, 5, 1), "in 0 bytes"),
         (packed(KIND_OF["TruncateRequest with base"], *range(1, 9)), "8 fields in a TruncateRequest, not 9"),
         *(
-            (packed(KIND_OF["MembershipNotice"], 3, True, value), words)
+            (packed(KIND_OF["MembershipNotice"], 3, value), words)
             for value, words in (
-                (7, "entry is not an array of 5 values"),
-                ([5, 2, 3, 1], "entry is not an array of 5 values"),
-                ([5, "2", 3, 1, []], "entry is not a number"),
-                ([5, -1, 3, 1, []], "entry of term -1"),
+                (7, "configuration is not an array of 5 values"),
+                ([5, 2, 3, 1], "configuration is not an array of 5 values"),
+                ([5, "2", 3, 1, []], "configuration is not a number"),
+                ([5, -1, 3, 1, []], "configuration of term -1"),
                 ([5, 2, -1, 1, []], "level -1"),
                 ([5, 2, 3, -1, []], "generation -1"),
                 ([5, 2, 3, 1, 7], "is not an array of at most 32 members"),
@@ -269,7 +269,7 @@ def test_wire_form_is_fixed() -> None:
 def test_configurations_on_the_wire() -> None:
     members = [["n0", "10.0.0.1", 7, "voter", ""], ["n3", "10.0.0.2", 8, "joining", "n1"]]
     entry = [5, 2, 3, 1, members]
-    assert frame(MembershipNotice(4, True, ENTRY)) == packed(20, 4, True, entry)
+    assert frame(MembershipNotice(4, ENTRY)) == packed(20, 4, entry)
     assert frame(TRUNCATION) == packed(10, 3, 7, 8, 2, 400, False, 9, 2)
     with_base = replace(TRUNCATION, base=ENTRY)
     assert frame(with_base) == packed(21, 3, 7, 8, 2, 400, False, 9, 2, entry)
@@ -288,13 +288,13 @@ def test_the_largest_configuration_fits_into_a_header() -> None:
         for number in range(MEMBERS_MAX - 1)
     ]
     entry = ConfigurationEntry(INTEGER_MAX, INTEGER_MAX, Configuration((*members, MEMBERS[0])))
-    notice = MembershipNotice(INTEGER_MAX, True, entry)
+    notice = MembershipNotice(INTEGER_MAX, entry)
     assert FrameDecoder(HEADER_BYTES_MAX).feed(frame(notice)) == [notice]
 
 
 def test_a_message_says_which_version_it_needs() -> None:
     needed = [version_needed(each) for each in (APPEND, TRUNCATION, replace(TRUNCATION, base=ENTRY))]
-    assert (needed, version_needed(MembershipNotice(4, True, ENTRY))) == ([2, 2, 3], 3)
+    assert (needed, version_needed(MembershipNotice(4, ENTRY))) == ([2, 2, 3], 3)
 
 
 def test_numbers_of_vote_results_are_known() -> None:
@@ -313,7 +313,7 @@ def test_numbers_of_vote_results_are_known() -> None:
         TruncateRequest(5, 0, 1, 3, 0, True, 3, 6),
         VoteRequest(5, 5, 3, 6, False, False),
         CompareResponse(5, ResponseCode.SUCCESS, 1, 0, 1, 6, 1, 1),
-        MembershipNotice(1, True, ENTRY),
+        MembershipNotice(1, ENTRY),
         replace(TRUNCATION, term=2, end_term=0, base=replace(ENTRY, term=3)),
     ],
 )

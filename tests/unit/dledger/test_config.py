@@ -10,21 +10,13 @@ from dledger.core.config import Config
 
 def test_defaults_are_those_of_the_documentation() -> None:
     config = Config("g", "n1", ("n0", "n1", "n2"))
-    assert (config.pending_pushes_max, config.pending_appends_max, config.quorum) == (1_000, 10_000, 2)
-    assert config.others == ("n0", "n2")
-
-
-@pytest.mark.parametrize(("members", "quorum"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
-def test_quorum_is_a_majority(members: int, quorum: int) -> None:
-    names = tuple(f"n{number}" for number in range(members))
-    assert Config("g", "n0", names).quorum == quorum
+    assert (config.pending_pushes_max, config.pending_appends_max) == (1_000, 10_000)
 
 
 @pytest.mark.parametrize(
     ("values", "words"),
     [
         ({"peers": ("n0", "n0")}, "named twice"),
-        ({"self_id": "n9"}, "self_id='n9' is not one of"),
         ({"preferred_leader_id": "n9"}, "preferred_leader_id='n9' is not one of"),
         ({"election_timeout_min_ms": 1600}, "election_timeout_min_ms=1600 > election_timeout_max_ms=1500"),
         ({"heartbeat_interval_ms": 451}, "heartbeat_interval_ms=451 leaves less than two"),

@@ -4,6 +4,7 @@ import pytest
 
 from dledger.core.config import Config
 from dledger.core.election import Ballot, Voter, can_grant_vote, retry_delay_range_ms
+from dledger.core.membership import Configuration, ConfigurationLog, first_configuration
 from dledger.core.messages import VoteRequest, VoteResponse, VoteResult
 
 VOTER = Voter(term=5, voted_for=None, last_index=9, last_term=4, has_live_leader=False)
@@ -53,9 +54,15 @@ def test_can_grant_vote(asked: VoteRequest, voter: Voter, result: str) -> None:
     assert can_grant_vote(asked, "n1", voter) is VoteResult[result]
 
 
+def ballot_of(members: int, ballot_term: int, *, is_pre_vote: bool, is_transfer: bool) -> Ballot:
+    voters = Configuration.of_voters(f"n{number}" for number in range(members))
+    log = ConfigurationLog("n0", first_configuration(voters))
+    return Ballot("n0", log, ballot_term, is_pre_vote, is_transfer)
+
+
 @pytest.mark.parametrize(("members", "needed"), [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2)])
 def test_ballot_is_won_by_a_majority(members: int, needed: int) -> None:
-    ballot = Ballot(config(members), 1, is_pre_vote=False, is_transfer=False)
+    ballot = ballot_of(members, 1, is_pre_vote=False, is_transfer=False)
     for number in range(1, needed + 1):
         assert not ballot.is_won
         ballot.count(f"n{number}", True)
@@ -63,14 +70,14 @@ def test_ballot_is_won_by_a_majority(members: int, needed: int) -> None:
 
 
 def test_first_answer_of_a_peer_holds() -> None:
-    ballot = Ballot(config(3), 1, is_pre_vote=False, is_transfer=False)
+    ballot = ballot_of(3, 1, is_pre_vote=False, is_transfer=False)
     ballot.count("n1", False)
     ballot.count("n1", True)
     assert not ballot.is_won
 
 
 def test_ballot_is_lost_when_no_majority_can_come() -> None:
-    ballot = Ballot(config(5), 1, is_pre_vote=False, is_transfer=False)
+    ballot = ballot_of(5, 1, is_pre_vote=False, is_transfer=False)
     ballot.count("n1", False)
     ballot.count("n2", True)
     assert not ballot.is_lost(())
@@ -82,7 +89,7 @@ def test_ballot_is_lost_when_no_majority_can_come() -> None:
 
 
 def test_ballot_knows_its_answers() -> None:
-    ballot = Ballot(config(3), 7, is_pre_vote=True, is_transfer=False)
+    ballot = ballot_of(3, 7, is_pre_vote=True, is_transfer=False)
     assert ballot.is_answered_by(VoteResponse(6, 7, True, VoteResult.ACCEPT))
     assert not ballot.is_answered_by(VoteResponse(7, 7, False, VoteResult.ACCEPT))
     assert not ballot.is_answered_by(VoteResponse(6, 6, True, VoteResult.ACCEPT))

@@ -1,5 +1,6 @@
 """dledger.core.handler: what a follower takes, refuses and promises."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ from dledger.core.config import Config
 from dledger.core.epochs import EpochCache
 from dledger.core.events import LogReset, LogTruncated, PushFellBehind, PushMisplaced, TruncationRefused
 from dledger.core.handler import EntryHandler
+from dledger.core.membership import Configuration, ConfigurationEntry, ConfigurationLog, first_configuration
 from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
@@ -35,6 +37,9 @@ class EndlessRoom:
     def read_range(self, first_index: int, last_index: int, bytes_max: int) -> EntryRange:
         raise NotImplementedError
 
+    def configurations_in(self, entries: EntryRange) -> Sequence[ConfigurationEntry]:
+        return ()
+
     def continues(self, entries: EntryRange, after: EntryRange | None) -> bool:
         return entries.data != b"elsewhere"
 
@@ -50,7 +55,8 @@ class Follower:
         self.commit_index = commit_index
         self._outbox = Outbox()
         config = Config("g", "n1", ("n0", "n1", "n2"), **limits)
-        self.handler = EntryHandler(config, self.log, EndlessRoom(), self._outbox, commit_index)
+        members = ConfigurationLog("n1", first_configuration(Configuration.of_voters(config.peers)))
+        self.handler = EntryHandler(config, self.log, members, EndlessRoom(), self._outbox, commit_index)
 
     def push(self, request: PushRequest, now_ms: int = 0) -> Output:
         self.handler.on_push("n0", request, self.commit_index, now_ms)

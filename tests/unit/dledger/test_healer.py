@@ -281,7 +281,7 @@ async def test_members_repair_each_other_and_fill_up_an_empty_disk(tmp_path: Pat
         await victim.server.stop()
         leader.store.damaged = {last_index - 1}
         folder = tmp_path / "emptied"
-        addresses = dict(victim.server.peers)
+        addresses = {each.id: (each.host, each.port) for each in victim.server.members.configuration.members}
         again = make_member(name, addresses, folder, MemoryLog())
         assert (folder / MARK_FILE_NAME).exists()
         await again.server.start()

@@ -95,12 +95,17 @@ def test_commit_index_of_the_checkpoint_is_fitted_to_the_log() -> None:
     assert Bench(log=LogState(5, 9, (Epoch(2, 5),), -1)).node.commit_index == 4
 
 
-def test_stranger_and_self_are_ignored() -> None:
+def test_messages_of_itself_are_ignored() -> None:
     bench = Bench()
-    for sender in ("n9", "n0"):
-        bench.receive(sender, HeartbeatRequest(7, 3))
-        assert ignored(bench.take()) == [MessageIgnored(sender, "HeartbeatRequest", "not a peer")]
+    bench.receive("n0", HeartbeatRequest(7, 3))
+    assert ignored(bench.take()) == [MessageIgnored("n0", "HeartbeatRequest", "not a peer")]
     assert bench.node.term == 0
+
+
+def test_a_leader_may_be_a_node_that_this_log_does_not_name() -> None:
+    bench = Bench()
+    bench.receive("n9", HeartbeatRequest(7, 3))
+    assert (bench.node.term, bench.node.leader_id) == (7, "n9")
 
 
 def test_fetches_are_answered_by_the_host_and_not_by_the_node() -> None:

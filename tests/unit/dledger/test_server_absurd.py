@@ -103,7 +103,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(CompareResponse, numbers, codes, numbers, numbers, numbers, numbers, numbers, numbers),
     st.builds(TruncateRequest, numbers, numbers, numbers, numbers, numbers, st.booleans(), numbers, numbers),
     st.builds(TruncateRequest, st.just(1), near, numbers, near, numbers, st.just(True), near, near),
-    st.builds(MembershipNotice, numbers, st.booleans(), configurations),
+    st.builds(MembershipNotice, numbers, configurations),
     st.builds(TruncateRequest, *(numbers,) * 5, st.booleans(), numbers, numbers, configurations),
     st.builds(TruncateResponse, numbers, codes, numbers, numbers),
     st.builds(TakeLeadershipRequest, numbers, numbers),
