@@ -156,6 +156,7 @@ class Transport:
         self.credentials = credentials
         self.peers = {peer: address for peer, address in peers.items() if peer != hello.node_id}
         self.client_addresses: dict[str, str] = {}
+        """Peer -> where it serves clients, as it said when it connected last."""
         self.generation = 0
         self.unsupported_messages = 0
         """Dropped, because the peer's connection is of an older protocol."""
@@ -166,7 +167,7 @@ class Transport:
         self._is_running = False
         self._server: asyncio.Server | None = None
         self._dialers = {peer: _Dialer(self, peer, address) for peer, address in self.peers.items()}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: dict[_Dialer, asyncio.Task[None]] = {}
         self._visitors: dict[str, float] = {}
         """The time in s at which each last sent something, the earliest first."""
         self._visitors_timer: asyncio.TimerHandle | None = None
@@ -201,10 +202,10 @@ class Transport:
             self._server.close()
         if self._visitors_timer is not None:
             self._visitors_timer.cancel()
-        for ending in self._ending:
+        for ending in self._ending.values():
             ending.cancel()
-        await asyncio.gather(*(dialer.stop() for dialer in self._dialers.values()))
-        await asyncio.gather(*self._ending, return_exceptions=True)
+        dialers = [*self._dialers.values(), *self._ending]
+        await asyncio.gather(*(dialer.stop() for dialer in dialers))
         for inbound in list(self._open):
             inbound.close()
 
@@ -227,7 +228,7 @@ class Transport:
         for peer, address in self.peers.items():
             if peer not in self._dialers:
                 self._dial(peer, address)
-        for node_id in self.client_addresses.keys() - self.peers.keys() - self._inbound.keys():
+        for node_id in self.client_addresses.keys() - self.peers.keys():
             del self.client_addresses[node_id]
         for inbound in list(self._inbound.values()):
             if not is_same_generation:
@@ -264,8 +265,8 @@ class Transport:
         self._refused.pop(peer, None)
         if self._is_running:
             ending = asyncio.create_task(dialer.end(), name=f"end {peer}")
-            self._ending.add(ending)
-            ending.add_done_callback(self._ending.discard)
+            self._ending[dialer] = ending
+            ending.add_done_callback(lambda _: self._ending.pop(dialer))
 
     # -- strangers
 
@@ -395,10 +396,14 @@ class Transport:
         self._lost.discard(hello.node_id)
         previous = self._inbound.get(hello.node_id)
         self._inbound[hello.node_id] = inbound
-        self.client_addresses[hello.node_id] = hello.client_address
+        self.note_client_address(hello)
         if previous is not None:
             previous.close()
         self.sink.on_peer_connected(hello.node_id)
+
+    def note_client_address(self, hello: Hello) -> None:
+        if not self.is_stranger(hello.node_id):
+            self.client_addresses[hello.node_id] = hello.client_address
 
     def introduced(self, inbound: "_Inbound", introduction: Introduction) -> None:
         """The Introduction of a node whose Hello was accepted."""
@@ -419,8 +424,6 @@ class Transport:
         if self._inbound.get(peer) is inbound:
             del self._inbound[peer]
             self._lost.add(peer)
-            if self.is_stranger(peer):
-                self.client_addresses.pop(peer, None)
         # A member that replaces its connection ends the old one before the new one's handshake: it is not
         # gone, and its followers need no election.
         if peer in self._lost and all(other.certified != peer for other in self._unidentified):
@@ -1070,8 +1073,11 @@ class _Inbound(asyncio.Protocol):
     def set_stranger(self, is_stranger: bool) -> None:
         """After a change of the members."""
         self.is_stranger = is_stranger
-        if is_stranger and self.introduction is None and self.peer is not None:
-            self.refuse(self._owner.missing_introduction(self.peer))
+        assert self._hello is not None
+        if is_stranger and self.introduction is None:
+            self.refuse(self._owner.missing_introduction(self._hello.node_id))
+        elif not is_stranger:
+            self._owner.note_client_address(self._hello)
 
     def _deliver(self, messages: list[Message]) -> None:
         if not messages or self.peer is None:
