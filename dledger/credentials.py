@@ -11,7 +11,7 @@ names, also those of members of other groups; nothing but this URI counts for re
 
 from dataclasses import dataclass
 from typing import Final, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from sockets.tls import PeerNames, TlsCredentials, TlsFiles
 
@@ -22,6 +22,13 @@ CONNECTION_AGE_MAX_MS: Final = 600_000
 def member_uri(group: str, node_id: str) -> str:
     """The name of a member in its certificate."""
     return f"ledgermq://{quote(group, safe='')}/{quote(node_id, safe='')}"
+
+
+def member_id_in(group: str, uri: str) -> str | None:
+    """The node id in a member's name; None when it is not the name of a member of this group."""
+    start = member_uri(group, "")
+    node_id = unquote(uri.removeprefix(start))
+    return node_id if node_id and member_uri(group, node_id) == uri else None
 
 
 class PeerStream(Protocol):

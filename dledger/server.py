@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from dledger.codec import NUMBER_MAX, PROTOCOL_VERSION, TERM_STEP_MAX, Hello, refuse_impossible
+from dledger.codec import NUMBER_MAX, PROTOCOL_VERSION, TERM_STEP_MAX, Hello, Introduction, refuse_impossible
 from dledger.core.config import Config
 from dledger.core.events import (
     AppendTimedOut,
@@ -486,6 +486,8 @@ class DLedgerServer:
     # -- MessageSink ---------------------------------------------------------------------------------------
 
     def on_messages(self, sender: str, messages: list[Message]) -> None:
+        if sender not in self.config.peers:
+            return
         term_max = min(self._node.term + TERM_STEP_MAX, NUMBER_MAX)
         for message in messages:
             refuse_impossible(message, term_max)
@@ -500,8 +502,11 @@ class DLedgerServer:
     def on_peer_disconnected(self, peer: str) -> None:
         self._notify_node(self._node.peer_disconnected, peer)
 
+    def on_peer_introduced(self, peer: str, introduction: Introduction) -> None:
+        """The members are fixed: it makes no difference which protocol one speaks."""
+
     def _notify_node(self, change: Callable[[str, int], None], peer: str) -> None:
-        if not self._is_running:
+        if not self._is_running or peer not in self.config.peers:
             return
         try:
             change(peer, self._now_ms())

@@ -1,8 +1,24 @@
 """Replication messages between the members of a group, over TCP.
 
 Each node connects to every peer and sends on that connection only; it receives on the connections that its
-peers opened. The first frame names group, node and protocol version: a connection of another group or version
-is closed before it can send anything else. Messages are frames of `dledger.codec`.
+peers opened. Messages are frames of `dledger.codec`.
+
+    connecting node                        accepting node
+      Hello (group, id, version 2) ------->
+      messages of version 2 -------------->
+                                    <----- Welcome (its newest version)
+      Introduction (version 3, address) -->
+      messages of version 3 -------------->
+
+A connection begins with a Hello of version 2, which release 0.1.0 understands. Where no Welcome answers it,
+the connection stays at version 2; a node of 0.1.0 ignores a Welcome. Messages do not wait for it, except in a
+group that an operator recovered: members of its different generations must not take each other's messages,
+so both ends show their generation first.
+
+The peers are the members of the newest configuration. A node that is none of them is a stranger: it may be a
+member of a newer or an older configuration, and a group could not go on if it ignored such nodes (thesis
+4.1). A stranger that has introduced itself can send messages; so that answers reach it, it is dialled as a
+visitor for as long as it sends.
 
 With credentials the bytes go through TLS, and both ends have certificates: what comes over a connection is of
 the member that the certificate names (`dledger.credentials`), and a process without one can send nothing.
@@ -29,16 +45,23 @@ from typing import Final, Protocol, cast
 
 from dledger.codec import (
     HANDSHAKE_TYPES,
+    NEWEST_PROTOCOL_VERSION,
     PROTOCOL_VERSION,
+    TEXT_BYTES_MAX,
     FrameDecoder,
     Handshake,
     Hello,
+    Introduction,
     PeerProtocolError,
+    Refused,
+    Welcome,
     encode_frame,
+    version_needed,
 )
+from dledger.core.membership import FIXED_MEMBERS_LEVEL, HOST_CHARACTERS_MAX, ID_CHARACTERS_MAX
 from dledger.core.messages import Message
 from dledger.core.output import Envelope
-from dledger.credentials import MemberCredentials, PeerStream, member_uri
+from dledger.credentials import MemberCredentials, PeerStream, member_id_in, member_uri
 from dledger.writer import DirectAck
 from sockets.dialled import is_usable_transport
 from sockets.listening import listening
@@ -53,6 +76,11 @@ _DAY_S: Final = 86_400
 _WARNED_BEFORE_S: Final = 30 * _DAY_S
 _JOINED_BYTES_MAX: Final = 256 * 1024
 """More bytes are encrypted buffer by buffer: the copy would cost more than the calls that it saves."""
+
+_ANSWER_BYTES_MAX: Final = 4 * 1024
+"""Of a frame from the accepting side: a Welcome or a Refused."""
+_SAME_REFUSAL_S: Final = 60
+"""A peer that refuses this node again for the same reason is logged this often."""
 
 ENCRYPTED_BYTES_MAX: Final = 2 * 1024 * 1024
 """For one peer in one turn of the loop: 2 ms. What is left leaves in the next turns."""
@@ -69,7 +97,8 @@ class TransportLimits:
     from addresses of no member, whose handshakes cost time; further ones are closed at once.
     closed_log_interval_ms: closed connections are logged at most this often. unacknowledged_timeout_ms:
     TCP_USER_TIMEOUT, after which the kernel aborts a connection whose bytes the peer's machine does not
-    acknowledge.
+    acknowledge. visitors_max: strangers that are dialled; a further one takes the place of the one that sent
+    nothing for the longest time. visitor_idle_ms: a visitor that sends nothing for this long is dropped.
     """
 
     frame_bytes_max: int = 32 * 1024 * 1024
@@ -82,10 +111,14 @@ class TransportLimits:
     strangers_per_s: int = 20
     closed_log_interval_ms: int = 1_000
     unacknowledged_timeout_ms: int = 10_000
+    visitors_max: int = 16
+    visitor_idle_ms: int = 60_000
 
 
 class MessageSink(Protocol):
-    """The receiver of messages. Called on the event loop."""
+    """The receiver of messages. Called on the event loop, for peers and for strangers that introduced
+    themselves.
+    """
 
     def on_messages(self, sender: str, messages: list[Message]) -> None:
         """Raises PeerProtocolError for impossible values: then none of the messages counts, and the
@@ -94,6 +127,10 @@ class MessageSink(Protocol):
 
     def on_peer_connected(self, peer: str) -> None: ...
     def on_peer_disconnected(self, peer: str) -> None: ...
+    def on_peer_introduced(self, peer: str, introduction: Introduction) -> None:
+        """The peer's connection is of protocol 3. Called after its `on_peer_connected`; messages may have
+        come between the two.
+        """
 
 
 class Transport:
@@ -107,17 +144,34 @@ class Transport:
         sink: MessageSink,
         limits: TransportLimits | None = None,
         credentials: MemberCredentials | None = None,
+        release: str = "",
     ) -> None:
-        """`credentials`: None for connections without TLS, whose peers are believed whatever they say."""
+        """`peers`: may name this node too, with the address at which the others reach it; otherwise that is
+        `listen`. `credentials`: None for connections without TLS, whose peers are believed whatever they say.
+        `release`: of this program, for the peers' logs.
+        """
         self.hello = hello
         self.sink = sink
         self.limits = limits or TransportLimits()
         self.credentials = credentials
         self.peers = {peer: address for peer, address in peers.items() if peer != hello.node_id}
         self.client_addresses: dict[str, str] = {}
+        """Peer -> where it serves clients, as it said when it connected last."""
+        self.generation = 0
+        self.unsupported_messages = 0
+        """Dropped, because the peer's connection is of an older protocol."""
+        self._format_level = FIXED_MEMBERS_LEVEL
+        self._release = release
+        self._address = peers.get(hello.node_id, listen)
         self._listen = listen
+        self._is_running = False
         self._server: asyncio.Server | None = None
         self._dialers = {peer: _Dialer(self, peer, address) for peer, address in self.peers.items()}
+        self._ending: dict[_Dialer, asyncio.Task[None]] = {}
+        self._visitors: dict[str, float] = {}
+        """The time in s at which each last sent something, the earliest first."""
+        self._visitors_timer: asyncio.TimerHandle | None = None
+        self._refused: dict[str, tuple[str, float]] = {}
         self._inbound: dict[str, _Inbound] = {}
         self._lost: set[str] = set()
         self._hosts = {address[0] for address in self.peers.values()}
@@ -125,6 +179,7 @@ class Transport:
         self._warned_s: dict[str, float] = {}
         self._encoded: Message | None = None
         self._frame: Sequence[bytes | memoryview] = ()
+        self._frame_version = PROTOCOL_VERSION
         self._open: dict[_Inbound, None] = {}
         self._unidentified: dict[_Inbound, None] = {}
         self._closed_unlogged = 0
@@ -137,15 +192,119 @@ class Transport:
         self._server = await listening(
             lambda: loop.create_server(lambda: _Inbound(self), host, port), host, port
         )
+        self._is_running = True
         for dialer in self._dialers.values():
             dialer.start()
 
     async def stop(self) -> None:
+        self._is_running = False
         if self._server is not None:
             self._server.close()
-        await asyncio.gather(*(dialer.stop() for dialer in self._dialers.values()))
+        if self._visitors_timer is not None:
+            self._visitors_timer.cancel()
+        for ending in self._ending.values():
+            ending.cancel()
+        dialers = [*self._dialers.values(), *self._ending]
+        await asyncio.gather(*(dialer.stop() for dialer in dialers))
         for inbound in list(self._open):
             inbound.close()
+
+    # -- the members
+
+    def set_peers(self, peers: Mapping[str, Address], format_level: int, generation: int) -> None:
+        """The members of the configuration that the node uses from now on, with its format level and
+        generation. Connections to members that remain at their address go on. What was sent to a removed
+        member leaves before its connection ends; one that speaks protocol 3 stays as a visitor. With another
+        generation all connections end, and new ones are made.
+        """
+        own_id = self.hello.node_id
+        is_same_generation = generation == self.generation
+        self._format_level, self.generation = format_level, generation
+        self._address = peers.get(own_id, self._address)
+        self.peers = {peer: address for peer, address in peers.items() if peer != own_id}
+        self._hosts = {address[0] for address in self.peers.values()}
+        for peer, dialer in list(self._dialers.items()):
+            self._review(peer, dialer, is_same_generation)
+        for peer, address in self.peers.items():
+            if peer not in self._dialers:
+                self._dial(peer, address)
+        for node_id in self.client_addresses.keys() - self.peers.keys():
+            del self.client_addresses[node_id]
+        for inbound in list(self._inbound.values()):
+            if not is_same_generation:
+                inbound.refuse(f"{own_id} is of generation {generation} from here on")
+            else:
+                inbound.set_stranger(self.is_stranger(inbound.peer))
+
+    def _review(self, peer: str, dialer: "_Dialer", is_same_generation: bool) -> None:
+        """One node that was dialled, after the peers have changed."""
+        address = self.peers.get(peer, dialer.address)
+        if address != dialer.address or not is_same_generation:
+            self._end(peer)
+        elif peer in self.peers:
+            self._visitors.pop(peer, None)
+        elif peer not in self._visitors:
+            inbound = self._inbound.get(peer)
+            if inbound is not None and inbound.introduction is not None:
+                self.heard(inbound)
+            else:
+                self._end(peer)
+
+    def is_stranger(self, node_id: str | None) -> bool:
+        return node_id not in self.peers
+
+    def _dial(self, peer: str, address: Address) -> None:
+        dialer = self._dialers[peer] = _Dialer(self, peer, address)
+        if self._is_running:
+            dialer.start()
+
+    def _end(self, peer: str) -> None:
+        """Dials it no longer. What was sent to it leaves first."""
+        dialer = self._dialers.pop(peer)
+        self._visitors.pop(peer, None)
+        self._refused.pop(peer, None)
+        if self._is_running:
+            ending = asyncio.create_task(dialer.end(), name=f"end {peer}")
+            self._ending[dialer] = ending
+            ending.add_done_callback(lambda _: self._ending.pop(dialer))
+
+    # -- strangers
+
+    def heard(self, inbound: "_Inbound") -> None:
+        """A stranger has sent something: it is a visitor for `visitor_idle_ms` more."""
+        peer, limits = inbound.peer, self.limits
+        assert peer is not None
+        assert inbound.introduction is not None
+        self._visitors.pop(peer, None)
+        if len(self._visitors) >= limits.visitors_max:
+            self._drop_visitor(next(iter(self._visitors)))
+        now_s = asyncio.get_running_loop().time()
+        self._visitors[peer] = now_s
+        if peer not in self._dialers:
+            self._dial(peer, inbound.introduced_address)
+        if self._visitors_timer is None:
+            self._expire_visitors()
+
+    def _drop_visitor(self, peer: str) -> None:
+        """Its own connection ends too, so that strangers have no more of them than there may be visitors. It
+        can make another one.
+        """
+        self._end(peer)
+        inbound = self._inbound.get(peer)
+        if inbound is not None:
+            inbound.close()
+
+    def _expire_visitors(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._visitors_timer = None
+        idle_s = self.limits.visitor_idle_ms / 1000
+        for peer, heard_s in list(self._visitors.items()):
+            if loop.time() < heard_s + idle_s:
+                self._visitors_timer = loop.call_at(heard_s + idle_s, self._expire_visitors)
+                break
+            self._drop_visitor(peer)
+
+    # -- sending
 
     def send(self, peer: str, message: Message) -> None:
         """Queues the message for this turn's flush, or drops it. A message to several
@@ -153,7 +312,15 @@ class Transport:
         """
         if message is not self._encoded:
             self._encoded, self._frame = message, encode_frame(message)
-        self._dialers[peer].connection.send(self._frame)
+            self._frame_version = version_needed(message)
+        dialer = self._dialers.get(peer)
+        if dialer is None:
+            return
+        connection = dialer.connection
+        if self._frame_version <= connection.version:
+            connection.send(self._frame)
+        elif connection.is_open:
+            self.unsupported_messages += 1
 
     def flush(self) -> None:
         """Writes what `send` queued: one write for each peer."""
@@ -169,11 +336,33 @@ class Transport:
 
     def direct_ack(self, envelope: Envelope) -> DirectAck | None:
         """Prepares this message to be sent by the writer thread; None when the event loop has to send it."""
-        return self._dialers[envelope.to].connection.direct_ack(envelope.message)
+        dialer = self._dialers.get(envelope.to)
+        return None if dialer is None else dialer.connection.direct_ack(envelope.message)
 
     def is_connected(self, peer: str) -> bool:
         """Whether messages can reach the peer now."""
-        return self._dialers[peer].connection.is_open
+        return self.version_of(peer) is not None
+
+    def version_of(self, peer: str) -> int | None:
+        """The protocol version for messages to this peer or visitor; None while it is not connected."""
+        dialer = self._dialers.get(peer)
+        if dialer is None or not dialer.connection.is_open:
+            return None
+        return dialer.connection.version
+
+    def introduction(self) -> Introduction:
+        """Of this node."""
+        return Introduction(
+            NEWEST_PROTOCOL_VERSION, *self._address, self._format_level, self.generation, self._release
+        )
+
+    # -- accepting
+
+    def welcome(self) -> Welcome:
+        """Of this node."""
+        return Welcome(
+            NEWEST_PROTOCOL_VERSION, self.hello.node_id, self._format_level, self.generation, self._release
+        )
 
     def opened(self, inbound: "_Inbound") -> None:
         """A new connection, not identified yet. Their number is bounded, and the newest are kept: a member
@@ -207,10 +396,24 @@ class Transport:
         self._lost.discard(hello.node_id)
         previous = self._inbound.get(hello.node_id)
         self._inbound[hello.node_id] = inbound
-        self.client_addresses[hello.node_id] = hello.client_address
+        self.note_client_address(hello)
         if previous is not None:
             previous.close()
         self.sink.on_peer_connected(hello.node_id)
+
+    def note_client_address(self, hello: Hello) -> None:
+        if not self.is_stranger(hello.node_id):
+            self.client_addresses[hello.node_id] = hello.client_address
+
+    def introduced(self, inbound: "_Inbound", introduction: Introduction) -> None:
+        """The Introduction of a node whose Hello was accepted."""
+        assert inbound.peer is not None
+        if inbound.is_stranger:
+            dialer = self._dialers.get(inbound.peer)
+            if dialer is not None and dialer.address != inbound.introduced_address:
+                self._end(inbound.peer)
+            self.heard(inbound)
+        self.sink.on_peer_introduced(inbound.peer, introduction)
 
     def lost(self, inbound: "_Inbound") -> None:
         self._open.pop(inbound, None)
@@ -238,6 +441,14 @@ class Transport:
         logger.warning("closing the replication connection of %s: %s%s", name, reason, more)
         self._closed_logged_s, self._closed_unlogged = now_s, 0
 
+    def log_refused(self, peer: str, reason: str) -> None:
+        """Logs why a peer refuses this node's connection, the same reason at a bounded rate."""
+        now_s = asyncio.get_running_loop().time()
+        logged, logged_s = self._refused.get(peer, ("", 0.0))
+        if reason != logged or now_s - logged_s >= _SAME_REFUSAL_S:
+            self._refused[peer] = (reason, now_s)
+            logger.warning("%s refuses the replication connection of this node: %r", peer, reason)
+
     def warn_of_end(self, peer: str, names: PeerNames) -> None:
         """Logs once a day that a member's certificate ends soon: those of a group mostly end together, and
         then no member hears another.
@@ -256,13 +467,49 @@ class Transport:
             return f"speaks replication protocol {hello.version}, this node {PROTOCOL_VERSION}"
         if hello.group != self.hello.group:
             return f"is of group {hello.group!r}, this node of {self.hello.group!r}"
-        if hello.node_id not in self.peers:
-            return f"calls itself {hello.node_id!r}, which is not another member of the group"
+        is_name = 1 <= len(hello.node_id) <= ID_CHARACTERS_MAX and hello.node_id.isprintable()
+        if hello.node_id == self.hello.node_id or (self.is_stranger(hello.node_id) and not is_name):
+            return f"calls itself {hello.node_id[:100]!r}, which is not another member of the group"
+        return None
+
+    def needs_introduction(self, node_id: str) -> bool:
+        """Whether messages of this node are dropped before its Introduction: those of a stranger, since only
+        protocol 3 has an address for the answers, and in a recovered group those of all nodes, which may be
+        of an older generation.
+        """
+        return self.generation > 0 or self.is_stranger(node_id)
+
+    def missing_introduction(self, node_id: str) -> str:
+        """The reason to refuse a node that needs an Introduction and sends none."""
+        only = f"speaks replication protocol {PROTOCOL_VERSION} only"
+        if self.is_stranger(node_id):
+            return f"the peer calls itself {node_id!r}, which is not another member of the group, and {only}"
+        return f"the peer {only}, and this group was recovered by an operator (generation {self.generation})"
+
+    def introduction_refusal(self, node_id: str, introduction: Introduction) -> str | None:
+        """The reason to refuse the peer of this Introduction; None when it is accepted."""
+        if not PROTOCOL_VERSION < introduction.version <= NEWEST_PROTOCOL_VERSION:
+            return f"{node_id} introduces itself with replication protocol {introduction.version}"
+        host, port = introduction.replication_host, introduction.replication_port
+        if not 1 <= len(host) <= HOST_CHARACTERS_MAX or not 1 <= port <= 65535:
+            return f"{node_id} has the replication address {host[:100]!r}:{port}"
+        if introduction.generation != self.generation:
+            own_id = self.hello.node_id
+            older = node_id if introduction.generation < self.generation else own_id
+            return (
+                f"{node_id} is of generation {introduction.generation} of the group, {own_id} of generation "
+                f"{self.generation}: an operator has decided who the members are (ledgermq recover), and "
+                f"{older} does not know of it"
+            )
         return None
 
     def member_in(self, names: PeerNames) -> str | None:
-        """The peer that a certificate names; None when it is not of another member of this group."""
-        return next((peer for peer in self.peers if self.uri_of(peer) in names.uris), None)
+        """The other member of this group, peer or stranger, that a certificate names; None when it is of no
+        such member.
+        """
+        found = [member_id_in(self.hello.group, uri) for uri in names.uris]
+        others = [each for each in found if each is not None and each != self.hello.node_id]
+        return next((each for each in others if each in self.peers), others[0] if others else None)
 
     def uri_of(self, peer: str) -> str:
         return member_uri(self.hello.group, peer)
@@ -285,7 +532,7 @@ class _Dialer:
     def __init__(self, owner: Transport, peer: str, address: Address) -> None:
         self._owner = owner
         self._peer = peer
-        self._address = address
+        self.address = address
         self.connection = _Outbound(owner, peer)
         self._task: asyncio.Task[None] | None = None
 
@@ -297,6 +544,14 @@ class _Dialer:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self.connection.drop()
+
+    async def end(self) -> None:
+        """As `stop`, but what was sent leaves first, if the peer reads it in time."""
+        try:
+            if self.connection.is_open:
+                await self.connection.end()
+        finally:
+            await self.stop()
 
     async def _dial_forever(self) -> None:
         limits = self._owner.limits
@@ -322,7 +577,7 @@ class _Dialer:
                 await asyncio.sleep(limits.reconnect_delay_ms / 1000)
 
     async def _dial(self, connection: "_Outbound") -> None:
-        await asyncio.get_running_loop().create_connection(lambda: connection, *self._address)
+        await asyncio.get_running_loop().create_connection(lambda: connection, *self.address)
         if self._owner.credentials is not None:
             await connection.established()
 
@@ -336,6 +591,7 @@ class _Dialer:
             # is no failure (`Transport.lost`). The other one works meanwhile.
             await asyncio.sleep(self.successor_delay_ms / 1000)
             self.connection = made
+            made.version = previous.version  # until the Welcome: it is the same peer
             await previous.end()
         made.greet()
 
@@ -373,12 +629,18 @@ class _Outbound(asyncio.Protocol):
 
     def __init__(self, owner: Transport, peer: str) -> None:
         self.closed = asyncio.Event()
+        self.version = PROTOCOL_VERSION
         self._owner = owner
         self._peer = peer
+        self._decoder = FrameDecoder(_ANSWER_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._stream: PeerStream | None = None
         self._is_certified = owner.credentials is None
         self._has_greeted = False
+        self._is_welcome = False
+        self._is_held = True
+        """Messages wait: for the Hello, and in a recovered group for a Welcome of the same generation."""
+        self._answer_limit: asyncio.TimerHandle | None = None
         self._established = asyncio.Event()
         self._age_limit: asyncio.TimerHandle | None = None
         self._fd: int | None = None
@@ -424,9 +686,13 @@ class _Outbound(asyncio.Protocol):
         if not self._has_greeted:
             self._has_greeted = True
             self._write(list(encode_frame(self._owner.hello)))
-            self.flush()
+            if self._owner.generation > 0:
+                self._limit_answer()
+            else:
+                self._is_held = False
+                self.flush()
 
-    # -- TLS
+    # -- what the peer answers
 
     async def established(self) -> None:
         """Returns when the peer has shown who it is. Raises ConnectionError when the connection ends
@@ -437,27 +703,88 @@ class _Outbound(asyncio.Protocol):
             raise ConnectionAbortedError("the connection ended before the TLS handshake was complete")
 
     def data_received(self, data: bytes) -> None:
-        """A peer answers on its own connection; here is only its part of TLS."""
+        """A peer sends its messages on its own connection; here is only its part of the handshake."""
         stream, transport = self._stream, self._transport
-        if stream is None or transport is None:
+        if transport is None:
             return
         try:
-            stream.receive(data)
-            if stream.is_established and not self._is_certified:
-                self._certify(stream.peer_names())
+            for frame in self._decoder.feed(data if stream is None else self._decrypt(stream, data)):
+                self._receive(frame)
+                if self._transport is None:
+                    return  # the frame ended this connection
         except (TlsError, PeerProtocolError) as error:
-            self._owner.log_closed(self._peer, str(error))
-            transport.write(stream.take_outgoing())  # the alert, with which its log can say why
-            transport.close()
-            self._established.set()
-            return
+            self._refuse(transport, error)
         except Exception as error:  # noqa: BLE001 (see the class)
             self._fail(error)
+        if self._transport is None or stream is None:
             return
         if outgoing := stream.take_outgoing():
             transport.write(outgoing)
         if stream.is_at_end:
             self.drop()
+
+    def _decrypt(self, stream: PeerStream, data: bytes) -> bytes:
+        """The plain bytes in what came. Raises TlsError, PeerProtocolError."""
+        plain = stream.receive(data)
+        if stream.is_established and not self._is_certified:
+            self._certify(stream.peer_names())
+        return plain
+
+    def _refuse(self, transport: asyncio.Transport, error: Exception) -> None:
+        """Ends the connection. With TLS the alert leaves, with which the peer's log can say why."""
+        self._owner.log_closed(self._peer, str(error))
+        if self._stream is None or self._is_certified:
+            self.drop()
+            return
+        transport.write(self._stream.take_outgoing())
+        transport.close()
+        self._established.set()
+
+    def _receive(self, frame: Message | Handshake) -> None:
+        """Raises PeerProtocolError."""
+        if isinstance(frame, Refused):
+            self._owner.log_refused(self._peer, frame.reason)
+            self.drop()
+        elif isinstance(frame, Welcome) and self._has_greeted and not self._is_welcome:
+            self._is_welcome = True
+            self._introduce(frame)
+        else:
+            raise PeerProtocolError(f"it answers with a {type(frame).__name__}")
+
+    def _introduce(self, welcome: Welcome) -> None:
+        """Raises PeerProtocolError when the node that answers is not the one that was dialled."""
+        if welcome.node_id != self._peer:
+            raise PeerProtocolError(f"the node at its address calls itself {welcome.node_id[:100]!r}")
+        if welcome.version <= PROTOCOL_VERSION:
+            return
+        self.version = min(welcome.version, NEWEST_PROTOCOL_VERSION)
+        is_same = welcome.generation == self._owner.generation
+        introduction = list(encode_frame(self._owner.introduction()))
+        if self._is_held:  # nothing has left yet, and the peer ignores what comes before the Introduction
+            self._outbox = [*introduction, *(self._outbox if is_same else ())]
+        else:
+            self._outbox += introduction
+        self._outbox_bytes = sum(map(len, self._outbox))
+        self._is_held = False
+        self._cancel_answer_limit()
+        self.flush()
+        if not is_same:
+            self._is_held = True
+            self._limit_answer()  # it sends the reason to refuse this node
+
+    def _limit_answer(self) -> None:
+        delay_s = self._owner.limits.handshake_timeout_ms / 1000
+        self._answer_limit = asyncio.get_running_loop().call_later(delay_s, self._no_answer)
+
+    def _cancel_answer_limit(self) -> None:
+        if self._answer_limit is not None:
+            self._answer_limit.cancel()
+            self._answer_limit = None
+
+    def _no_answer(self) -> None:
+        generation = self._owner.generation
+        self._owner.log_closed(self._peer, f"it does not say that it is of generation {generation}")
+        self.drop()
 
     def _certify(self, names: PeerNames) -> None:
         """Raises PeerProtocolError when who answers is not the peer that was dialled."""
@@ -473,11 +800,14 @@ class _Outbound(asyncio.Protocol):
 
     async def end(self) -> None:
         """Returns when the peer has read everything, or took too long; then the connection is dropped."""
-        while self._outbox and self._has_greeted:
+        while self._outbox and not self._is_held:
             self._flush_part()
-        if self._stream is not None and self._transport is not None:
+        self._end_direct_ack()
+        if self._transport is not None and self._stream is not None:
             self._stream.end()
             self._transport.write(self._stream.take_outgoing())
+        elif self._transport is not None:
+            self._transport.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._owner.limits.connect_timeout_ms / 1000):
                 await self.closed.wait()
@@ -499,6 +829,7 @@ class _Outbound(asyncio.Protocol):
         age_limit, self._age_limit = self._age_limit, None
         if age_limit is not None:
             age_limit.cancel()
+        self._cancel_answer_limit()
         self._end_direct_ack()
         fd, self._fd = self._fd, None
         with contextlib.suppress(OSError):
@@ -527,7 +858,7 @@ class _Outbound(asyncio.Protocol):
         self._outbox_bytes += size
 
     def flush(self) -> None:
-        if self._outbox and self._has_greeted and not self._is_flush_due:
+        if self._outbox and not self._is_held and not self._is_flush_due:
             self._flush_part()
 
     def _flush_part(self) -> None:
@@ -554,7 +885,7 @@ class _Outbound(asyncio.Protocol):
         # With TLS the loop alone can make the bytes that are sent.
         if self._stream is not None or self._outbox or self._unsent_bytes() or self._fd is None:
             return None
-        if not self.is_open:
+        if not self.is_open or self._is_held:
             return None
         self._end_direct_ack()
         self._direct_ack = DirectAck(
@@ -611,6 +942,9 @@ class _Inbound(asyncio.Protocol):
         self.peer: str | None = None
         self.certified: str | None = None
         """The member that its certificate names, from the end of the TLS handshake on."""
+        self.introduction: Introduction | None = None
+        self.is_stranger = False
+        self._hello: Hello | None = None
         credentials = owner.credentials
         self._stream = None if credentials is None else credentials.accepting.stream()
         self._owner = owner
@@ -633,14 +967,13 @@ class _Inbound(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         stream = self._stream
         try:
-            if self.peer is None:
+            if self._hello is None:
                 self._check_first_byte(data)
             messages = self._decoder.feed(data if stream is None else self._decrypt(stream, data))
-            if self.peer is None and messages:
-                self._identify(messages.pop(0))
-            elif self.peer is None:
-                self._count_unidentified(data)
-            self._deliver(messages)
+            if self.peer is None or not HANDSHAKE_TYPES.isdisjoint(map(type, messages)):
+                self._shake_hands(data, messages)
+            else:
+                self._deliver(cast("list[Message]", messages))
         except PeerProtocolError as error:
             self.refuse(str(error))
         else:
@@ -672,48 +1005,111 @@ class _Inbound(asyncio.Protocol):
                 raise PeerProtocolError(f"its certificate names {names}: no other member of the group")
         return plain
 
+    def _shake_hands(self, data: bytes, frames: list[Message | Handshake]) -> None:
+        """Frames with parts of the handshake among them. Raises PeerProtocolError."""
+        messages: list[Message] = []
+        for frame in frames:
+            if self._hello is None:
+                self._greeted(frame)
+            elif isinstance(frame, Introduction) and self.introduction is None:
+                self._deliver(messages)
+                messages = []
+                self._introduced(self._hello, frame)
+            elif isinstance(frame, Handshake):
+                raise PeerProtocolError("a second handshake")
+            elif self.peer is not None:
+                messages.append(frame)
+        self._deliver(messages)
+        if self.peer is None:
+            self._count_unidentified(data)
+
     def _count_unidentified(self, data: bytes) -> None:
         self._unidentified_bytes += len(data)
         if self._unidentified_bytes > self._owner.limits.handshake_bytes_max:
             raise PeerProtocolError(f"no handshake within {self._unidentified_bytes} bytes")
 
-    def _identify(self, first: Message | Handshake) -> None:
-        if not isinstance(first, Hello):
+    def _greeted(self, hello: Message | Handshake) -> None:
+        if not isinstance(hello, Hello):
             raise PeerProtocolError("the first frame is not a handshake")
-        refusal = self._owner.refusal(first)
+        self._hello = hello
+        refusal = self._owner.refusal(hello)
         if refusal is not None:
             raise PeerProtocolError(f"the peer {refusal}")
         if (
             self._stream is not None
-            and self._owner.uri_of(first.node_id) not in self._stream.peer_names().uris
+            and self._owner.uri_of(hello.node_id) not in self._stream.peer_names().uris
         ):
             raise PeerProtocolError(
-                f"the peer calls itself {first.node_id!r}, its certificate {self.certified!r}"
+                f"the peer calls itself {hello.node_id!r}, its certificate {self.certified!r}"
             )
-        self.peer = first.node_id
+        self._answer(self._owner.welcome())
+        if not self._owner.needs_introduction(hello.node_id):
+            self._identified(hello)
+
+    def _introduced(self, hello: Hello, introduction: Introduction) -> None:
+        refusal = self._owner.introduction_refusal(hello.node_id, introduction)
+        if refusal is not None:
+            raise PeerProtocolError(refusal)
+        self.introduction = introduction
+        if self.peer is None:
+            self._identified(hello)
+        self._owner.introduced(self, introduction)
+
+    def _identified(self, hello: Hello) -> None:
+        self.peer = hello.node_id
+        self.is_stranger = self._owner.is_stranger(self.peer)
         self._cancel_deadline()
         if self._owner.credentials is not None:
             age_max_s = self._owner.credentials.connection_age_max_ms / 1000
             self._deadline = asyncio.get_running_loop().call_later(age_max_s, self._too_old)
-        self._owner.identified(self, first)
+        self._owner.identified(self, hello)
 
-    def _deliver(self, messages: list[Message | Handshake]) -> None:
+    @property
+    def introduced_address(self) -> Address:
+        """Where the node of this connection accepts connections."""
+        assert self.introduction is not None
+        return self.introduction.replication_host, self.introduction.replication_port
+
+    def set_stranger(self, is_stranger: bool) -> None:
+        """After a change of the members."""
+        self.is_stranger = is_stranger
+        assert self._hello is not None
+        if is_stranger and self.introduction is None:
+            self.refuse(self._owner.missing_introduction(self._hello.node_id))
+        elif not is_stranger:
+            self._owner.note_client_address(self._hello)
+
+    def _deliver(self, messages: list[Message]) -> None:
         if not messages or self.peer is None:
             return
-        if not HANDSHAKE_TYPES.isdisjoint(map(type, messages)):
-            raise PeerProtocolError("a second handshake")
-        self._owner.sink.on_messages(self.peer, cast("list[Message]", messages))
+        if self.is_stranger:
+            self._owner.heard(self)
+        self._owner.sink.on_messages(self.peer, messages)
 
     def _no_handshake(self) -> None:
-        self.refuse("no handshake")
+        if self._hello is None:
+            self.refuse("no handshake")
+        else:
+            self.refuse(self._owner.missing_introduction(self._hello.node_id))
 
     def _too_old(self) -> None:
         self.refuse("the peer made no new connection in time")
 
     def refuse(self, reason: str) -> None:
-        """Closes it, and logs why."""
+        """Closes it, and logs why, here and at a peer that has sent its Hello."""
         self._owner.log_closed(self.peer or self._address, reason)
+        if self._hello is not None:
+            self._answer(Refused(reason.encode()[:TEXT_BYTES_MAX].decode(errors="ignore")))
         self.close()
+
+    def _answer(self, frame: Handshake) -> None:
+        buffers = list(encode_frame(frame))
+        with contextlib.suppress(Exception):  # it ends anyway, or goes on as if the peer had not read this
+            assert self._transport is not None
+            if self._stream is not None:
+                self._stream.encrypt(buffers)
+                buffers = [self._stream.take_outgoing()]
+            self._transport.writelines(buffers)
 
     def _cancel_deadline(self) -> None:
         if self._deadline is not None:

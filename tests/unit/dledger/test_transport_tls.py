@@ -12,7 +12,8 @@ import pytest
 
 from dledger import transport
 from dledger.codec import PROTOCOL_VERSION, Hello, encode_frame
-from dledger.core.messages import AppendResponse, HeartbeatResponse
+from dledger.core.membership import Configuration, ConfigurationEntry
+from dledger.core.messages import AppendResponse, HeartbeatResponse, MembershipNotice
 from dledger.core.output import Envelope
 from dledger.core.types import ResponseCode
 from dledger.credentials import MemberCredentials, member_uri
@@ -28,6 +29,7 @@ LIMITS = TransportLimits(handshake_bytes_max=4096, reconnect_delay_ms=10, closed
 IMPATIENT = replace(LIMITS, handshake_timeout_ms=300)
 AGE_MS = 60_000
 BEAT = HeartbeatResponse(1, 5)
+ENTRY = ConfigurationEntry(0, 1, Configuration.of_voters(("n0", "n1")))
 
 
 def files_of(folder: Path, node: str) -> TlsFiles:
@@ -137,7 +139,8 @@ def hello_of(node: str, group: str = GROUP) -> bytes:
 async def ends(reader: asyncio.StreamReader) -> bool:
     try:
         async with asyncio.timeout(5):
-            return await reader.read(1) == b""
+            await reader.read()  # a Welcome or the reason may come first
+            return True
     except (ConnectionError, ssl.SSLError):
         return True
 
@@ -321,3 +324,47 @@ async def test_a_connection_whose_successor_is_refused_ends(certificates: Path, 
         (tmp_path / "ca.pem").write_bytes((certificates / "other" / "ca.pem").read_bytes())
         await until(lambda: one.sink.disconnected == ["n1"])
         await until(lambda: not one.transport.is_connected("n1"))
+
+
+async def test_a_stranger_with_its_own_certificate_is_heard_and_answered(certificates: Path) -> None:
+    ports = {"n0": free_port(), "n9": free_port()}
+    one = Node("n0", {"n0": ports["n0"]}, load(certificates, "n0"))
+    stranger = Node("n9", ports, load(certificates, "n9"))
+    async with running(one, stranger):
+        await until(lambda: one.sink.introduced == [("n9", stranger.transport.introduction())])
+        await until(lambda: one.transport.version_of("n9") == stranger.transport.version_of("n0") == 3)
+        one.transport.send_all([Envelope("n9", BEAT)])
+        stranger.transport.send_all([Envelope("n0", BEAT)])
+        await until(lambda: one.sink.messages == [("n9", BEAT)] and stranger.sink.messages == [("n0", BEAT)])
+
+
+@pytest.mark.parametrize(
+    ("place", "words"), [("other", "certificate"), ("group", "no other member of the group")]
+)
+async def test_a_stranger_with_another_certificate_is_refused(
+    certificates: Path, place: str, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ports = {"n0": free_port(), "n9": free_port()}
+    one = Node("n0", {"n0": ports["n0"]}, load(certificates, "n0"))
+    async with running(one, Node("n9", ports, load(certificates / place, "n9"))):
+        await until(lambda: words in caplog.text)
+        assert (one.sink.connected, one.transport._visitors) == ([], {})
+
+
+@pytest.mark.usefixtures("replaced_soon")
+async def test_messages_of_version_3_do_not_wait_for_the_welcome_of_a_successor(certificates: Path) -> None:
+    ports = two_ports()
+    one, other = (Node(node, ports, load(certificates, node)) for node in ports)
+    async with running(one, other):
+        await until(lambda: one.transport.version_of("n1") == 3)
+        sent = 0
+
+        def goes_on() -> bool:
+            nonlocal sent
+            sent += 1
+            one.transport.send_all([Envelope("n1", MembershipNotice(sent, True, ENTRY))])
+            return len(other.sink.introduced) > 3
+
+        await until(goes_on)
+        await until(lambda: len(other.sink.messages) == sent)
+        assert (one.transport.unsupported_messages, other.sink.disconnected) == (0, [])
