@@ -14,10 +14,19 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from dledger.codec import NUMBER_MAX, PROTOCOL_VERSION, TERM_STEP_MAX, Hello, Introduction, refuse_impossible
+from dledger.codec import (
+    NEWEST_PROTOCOL_VERSION,
+    NUMBER_MAX,
+    PROTOCOL_VERSION,
+    TERM_STEP_MAX,
+    Hello,
+    Introduction,
+    refuse_impossible,
+)
 from dledger.core.config import Config
 from dledger.core.events import (
     AppendTimedOut,
+    ConfigurationChanged,
     EntryDamaged,
     Impaired,
     LogReset,
@@ -26,6 +35,7 @@ from dledger.core.events import (
 )
 from dledger.core.membership import (
     FIXED_MEMBERS_LEVEL,
+    FORMAT_LEVEL,
     Configuration,
     ConfigurationEntry,
     Member,
@@ -235,6 +245,38 @@ def first_members(self_id: str, peers: Mapping[str, Address], *, is_joining: boo
     )
 
 
+class MemberConnections:
+    """Keeps the transport connected to the members of the newest configuration, and for a while to those that
+    it removed: their leader still sends them the log.
+    """
+
+    def __init__(self, transport: Transport, departure_ms: int) -> None:
+        self._transport = transport
+        self._departure_s = departure_ms / 1000 + 1
+        self._configuration: Configuration | None = None
+        self._departing: dict[str, Address] = {}
+
+    def follow(self, configuration: Configuration) -> None:
+        """This is the newest configuration now."""
+        previous, self._configuration = self._configuration, configuration
+        if previous is not None:
+            gone = [each for each in previous.members if configuration.member(each.id) is None]
+            self._departing.update({each.id: (each.host, each.port) for each in gone})
+            for each in gone:
+                asyncio.get_running_loop().call_later(self._departure_s, self._departed, each.id)
+        self._apply(configuration)
+
+    def _departed(self, member_id: str) -> None:
+        self._departing.pop(member_id, None)
+        if self._configuration is not None:
+            self._apply(self._configuration)
+
+    def _apply(self, configuration: Configuration) -> None:
+        current = {each.id: (each.host, each.port) for each in configuration.members}
+        peers = {**self._departing, **current}
+        self._transport.set_peers(peers, configuration.format_level, configuration.generation)
+
+
 def recovered_node(
     config: Config,
     store: LogStore,
@@ -291,6 +333,9 @@ class DLedgerServer:
         self._node = recovered_node(config, store, durable_state, environment, first)
         hello = Hello(config.group, config.self_id, PROTOCOL_VERSION, client_address)
         self._transport = Transport(hello, listen, peers, self, credentials=credentials)
+        self._connections = MemberConnections(self._transport, config.departure_ms)
+        self._connections.follow(self._node.members.configuration)
+        self._was_empty = self._node.end_index < 0
         self._writer = DiskWriter(
             store,
             durable_state,
@@ -445,7 +490,13 @@ class DLedgerServer:
     ) -> ResponseCode:
         """Appends another configuration of the group as leader; it is in force at once. `on_done` as in
         `handle_append`. Steps that it asks for, such as a joining member's vote, follow by themselves.
+
+        ILLEGAL_CONFIGURATION also when it raises the format level and a member does not speak the newest
+        protocol. Other codes: see `Node.propose_configuration`.
         """
+        is_raised = configuration.format_level > self._node.members.configuration.format_level
+        if is_raised and not self.speaks_newest_protocol(configuration):
+            return ResponseCode.ILLEGAL_CONFIGURATION
         proposal = self._node.propose_configuration(configuration, self._now_ms())
         if isinstance(proposal, Rejection):
             return proposal.code
@@ -460,12 +511,26 @@ class DLedgerServer:
         return ResponseCode.SUCCESS
 
     def _continue_configuration(self) -> None:
-        """The next step of a change that is under way."""
+        """The next step of a change that is under way, and the first configuration of a new group."""
         step = self._node.next_configuration(self._now_ms())
-        if step is None:
-            return
-        code = self.propose_configuration(step, lambda code: None)
-        assert code in (ResponseCode.SUCCESS, ResponseCode.DISK_FULL, ResponseCode.LEADER_PENDING_FULL), code
+        if step is None and self._was_empty:
+            step = self._first_configuration()
+        if step is not None:
+            self.propose_configuration(step, lambda code: None)
+
+    def _first_configuration(self) -> Configuration | None:
+        """A group that begins with members of this release needs no way back to an older one."""
+        current, begins_here = self._node.members.configuration, self._node.term_start_index == 0
+        if begins_here and current.format_level < FORMAT_LEVEL and self.speaks_newest_protocol(current):
+            return replace(current, format_level=FORMAT_LEVEL)
+        return None
+
+    def speaks_newest_protocol(self, configuration: Configuration) -> bool:
+        """Whether all other members are connected and speak the newest protocol: only then can the group's
+        format level rise.
+        """
+        others = (each for each in configuration.ids if each != self.config.self_id)
+        return all(self._transport.version_of(each) == NEWEST_PROTOCOL_VERSION for each in others)
 
     def transfer_leadership(self, transferee: str) -> ResponseCode:
         """Begins to hand leadership over; SUCCESS means begun. The outcome is a role change."""
@@ -503,10 +568,11 @@ class DLedgerServer:
         self._notify_node(self._node.peer_disconnected, peer)
 
     def on_peer_introduced(self, peer: str, introduction: Introduction) -> None:
-        """The members are fixed: it makes no difference which protocol one speaks."""
+        """What needs protocol 3 can be sent to it."""
+        self._schedule_turn()
 
     def _notify_node(self, change: Callable[[str, int], None], peer: str) -> None:
-        if not self._is_running or peer not in self.config.peers:
+        if not self._is_running:
             return
         try:
             change(peer, self._now_ms())
@@ -619,6 +685,8 @@ class DLedgerServer:
         if isinstance(event, EntryDamaged):
             self.on_damaged(DamagedEntryError(event.first_index, event.last_index, event.reason))
         self._event_log.report(event)
+        if isinstance(event, ConfigurationChanged):
+            self._connections.follow(event.configuration)
         if isinstance(event, RoleChanged) and self._observer is not None:
             self._observer.on_role_change(event.role, event.term, event.leader_id)
 

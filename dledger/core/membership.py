@@ -29,6 +29,8 @@ FIXED_MEMBERS_LEVEL: Final = 2
 """Format level of releases whose members are those of their configuration files."""
 CHANGING_MEMBERS_LEVEL: Final = 3
 """Format level from which on the log has configurations. A group reaches it by command, or at its start."""
+FORMAT_LEVEL: Final = CHANGING_MEMBERS_LEVEL
+"""The newest one of this release."""
 
 
 class ConfigurationError(ValueError):

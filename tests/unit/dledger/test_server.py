@@ -12,6 +12,7 @@ import pytest
 
 from dledger.core.config import Config
 from dledger.core.events import ElectionStarted
+from dledger.core.membership import FORMAT_LEVEL
 from dledger.core.types import ResponseCode, Role
 from dledger.credentials import MemberCredentials
 from dledger.durable_state import HardStateFile
@@ -105,7 +106,10 @@ def leader_of(group: dict[str, Member]) -> Member | None:
 async def elected(group: dict[str, Member]) -> Member:
     def has_working_leader() -> bool:
         leader = leader_of(group)
-        return leader is not None and leader.server.commit_index >= leader.server.term_start_index >= 0
+        if leader is None or not leader.server.commit_index >= leader.server.term_start_index >= 0:
+            return False
+        newest, committed = leader.server.members, leader.server.commit_index
+        return newest.configuration.format_level == FORMAT_LEVEL and newest.index <= committed
 
     await until(has_working_leader)
     leader = leader_of(group)

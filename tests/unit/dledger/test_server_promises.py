@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from commitlog.dledger_commit_log import members_record
 from commitlog.entry_store import EntryStore, open_entry_store
 from dledger.core.config import Config
 from dledger.core.messages import (
@@ -104,6 +105,7 @@ async def running(
         durability=durability,
         client_address="",
         environment=Environment(fs=fs),
+        members_body=lambda configuration: members_record(configuration, bytes(8), 0),
     )
     bench = Bench(server, fs)
     server.set_observer(bench)
