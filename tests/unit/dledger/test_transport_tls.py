@@ -362,7 +362,7 @@ async def test_messages_of_version_3_do_not_wait_for_the_welcome_of_a_successor(
         def goes_on() -> bool:
             nonlocal sent
             sent += 1
-            one.transport.send_all([Envelope("n1", MembershipNotice(sent, True, ENTRY))])
+            one.transport.send_all([Envelope("n1", MembershipNotice(sent, ENTRY))])
             return len(other.sink.introduced) > 3
 
         await until(goes_on)

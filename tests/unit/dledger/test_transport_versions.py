@@ -32,7 +32,7 @@ BRIEF = replace(LIMITS, handshake_timeout_ms=100)
 BEAT = HeartbeatResponse(1, 5)
 ACK = AppendResponse(1, ResponseCode.SUCCESS, 0, 5, 5)
 ENTRY = ConfigurationEntry(5, 1, Configuration.of_voters(("n0", "n1")))
-NOTICE = MembershipNotice(1, True, ENTRY)
+NOTICE = MembershipNotice(1, ENTRY)
 TRUNCATION = TruncateRequest(1, 0, 6, 1, 400, False, 7, 1, ENTRY)
 WELCOME = Welcome(3, "n1", 3, 0, "0.2.0")
 
