@@ -173,6 +173,10 @@ _PUSH_TYPES = (
 """The types that `decode_pushes` constructs."""
 
 
+CHANGED_SINCE_2: frozenset[type[Any]] = frozenset({MembershipNotice, *_LONG_KIND_OF})
+"""Messages of all other types need version 2 only."""
+
+
 def version_needed(message: Message) -> int:
     """The protocol version that a connection must have to carry this message."""
     is_new = isinstance(message, MembershipNotice) or _configuration_in(message) is not None

@@ -44,6 +44,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
 from dledger.codec import (
+    CHANGED_SINCE_2,
     HANDSHAKE_TYPES,
     NEWEST_PROTOCOL_VERSION,
     PROTOCOL_VERSION,
@@ -179,7 +180,6 @@ class Transport:
         self._warned_s: dict[str, float] = {}
         self._encoded: Message | None = None
         self._frame: Sequence[bytes | memoryview] = ()
-        self._frame_version = PROTOCOL_VERSION
         self._open: dict[_Inbound, None] = {}
         self._unidentified: dict[_Inbound, None] = {}
         self._closed_unlogged = 0
@@ -312,15 +312,18 @@ class Transport:
         """
         if message is not self._encoded:
             self._encoded, self._frame = message, encode_frame(message)
-            self._frame_version = version_needed(message)
         dialer = self._dialers.get(peer)
         if dialer is None:
             return
-        connection = dialer.connection
-        if self._frame_version <= connection.version:
-            connection.send(self._frame)
-        elif connection.is_open:
-            self.unsupported_messages += 1
+        if type(message) in CHANGED_SINCE_2 and self._is_unsupported(message, dialer.connection):
+            return
+        dialer.connection.send(self._frame)
+
+    def _is_unsupported(self, message: Message, connection: "_Outbound") -> bool:
+        """Whether the connection's version does not have this message. Counts those that are dropped so."""
+        is_unsupported = version_needed(message) > connection.version
+        self.unsupported_messages += is_unsupported and connection.is_open
+        return is_unsupported
 
     def flush(self) -> None:
         """Writes what `send` queued: one write for each peer."""
