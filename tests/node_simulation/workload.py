@@ -30,6 +30,9 @@ class Workload(Protocol):
     def is_done(self) -> bool:
         """Whether everything acknowledged has reached whom it was meant for."""
 
+    def count_acknowledged(self) -> int:
+        """How many messages were acknowledged so far."""
+
     def describe(self) -> str: ...
 
     async def read_back(self, process: Process, address: str) -> int:
@@ -75,6 +78,9 @@ class PlainWorkload:
             name: self.acknowledged[topics[int(name[1:]) % len(topics)]] - taken
             for name, taken in self.taken.items()
         }
+
+    def count_acknowledged(self) -> int:
+        return sum(map(len, self.acknowledged.values()))
 
     def describe(self) -> str:
         missing = {name: sorted(values)[:3] for name, values in self._missing().items() if values}

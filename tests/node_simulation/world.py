@@ -300,7 +300,7 @@ class World:
         require(report.is_clean, report)
         return Summary(
             self.events, self.checker.elections, self.checker.commit_index + 1, len(self.history.operations),
-            report.operations["values acknowledged"], self._fault_counts(),
+            self.workload.count_acknowledged(), self._fault_counts(),
             writable_after_ms, converged_after_ms, self.clock.now_us // 1_000,
             str(report),
         )  # fmt: skip
