@@ -41,6 +41,8 @@ class Surroundings:
     after_turn: Callable[["Machine"], None]
     trace: Callable[[str, str], None]
     stalls: Stalls
+    before_end: Callable[["Machine"], None] = lambda machine: None
+    before_power_loss: Callable[["Machine"], None] = lambda machine: None
 
     def draw_turn_us(self) -> int:
         return 1 + int(self.rng.random() * self.disk.turn_max_us)
@@ -154,6 +156,7 @@ class Machine:
         process = self.process
         assert process is not None, f"{self.name} is not running"
         self.surroundings.trace(self.name, "loses power" if is_power_lost else "is killed")
+        self.surroundings.before_end(self)
         self._end(process, is_power_lost=is_power_lost)
         if is_power_lost:
             self.lose_power()
@@ -161,6 +164,7 @@ class Machine:
     def lose_power(self) -> None:
         """Of a machine without a running process."""
         self.site.is_on = False
+        self.surroundings.before_power_loss(self)
         used = self.fs.used
         self.fs = self.fs.crash(self.surroundings.rng)
         self.fs.used = used

@@ -70,7 +70,7 @@ class PlainWorkload:
         self.is_stopping = True
 
     def is_done(self) -> bool:
-        return not self._open and not any(self._missing().values())
+        return not self._open and (self.history.has_lost or not any(self._missing().values()))
 
     def _missing(self) -> dict[str, set[str]]:
         topics = list(self.acknowledged)

@@ -113,6 +113,11 @@ class MemoryFs:
     def content(self, path: Path) -> bytes:
         return bytes(self._files[path].content)
 
+    def slice(self, path: Path, position: int, size_bytes: int) -> bytes:
+        """What a process reads of these bytes; fewer when the file ends before."""
+        file = self._files.get(path)
+        return b"" if file is None else bytes(file.content[position : position + size_bytes])
+
     def durable_slice(self, path: Path, position: int, size_bytes: int) -> bytes:
         """What a power failure now would certainly leave of these bytes; fewer when the file ends before."""
         file = self._durable_files.get(path)
