@@ -80,8 +80,10 @@ class Checker:
             return
         self._check(machine, record, node, engine_of(process.broker))
 
-    def ends(self, machine: Machine) -> None:
+    def ends(self, machine: Machine, is_power_lost: bool) -> None:
         """Called before a process ends within a turn: it may have answered what it committed in this turn."""
+        if is_power_lost and isinstance(self.disks, PageCaches):
+            self.disks.check_age(machine)
         process = machine.process
         is_node = machine.name in self._nodes and process is not None and process.broker is not None
         if not (is_node and isinstance(self.disks, PageCaches)):

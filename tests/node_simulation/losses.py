@@ -19,6 +19,13 @@ from tests.node_simulation.machine import Machine
 from tests.simulation.invariants import require
 from tests.support.memory_fs import MemoryFs
 
+UNSYNCED_MS = 5_300
+"""A node syncs what is older than 3 s, which it looks at once a second, by a clock that may be 5 % slow; the
+jobs of its disk that are before that take a part of another second.
+"""
+DISK_STALLS = 4
+"""Of a disk that stalls now and then: so many may come one after the other."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommittedEntry:
@@ -76,6 +83,18 @@ class PageCaches(Disks):
         if machine.name in self.machines:
             self._before.setdefault(machine.name, []).append(machine.fs)
 
+    def check_age(self, machine: Machine) -> None:
+        """Of a machine that is about to lose power: nothing stayed unsynced while its process ran."""
+        if machine.name not in self.machines or not machine.is_running:
+            return
+        written_us = machine.fs.oldest_unsynced_us(store_directory(self.root, machine.name) / "data")
+        if written_us is None:
+            return
+        disk, now_us = machine.surroundings.disk, machine.surroundings.clock.now_us
+        stall_ms = DISK_STALLS * disk.stall_max_us // 1_000 if disk.stall_probability else 0
+        age_ms = (now_us - max(written_us, machine.runs_since_us)) // 1_000
+        require(age_ms <= UNSYNCED_MS + stall_ms, machine.name, "has not synced for", age_ms, "ms")
+
     def has(self, machine: Machine, position: int, data: bytes) -> bool:
         """Whether a process of the machine that starts now would find these bytes."""
         return self._has(machine.fs, machine, position, data)
@@ -113,7 +132,7 @@ class PageCaches(Disks):
             self.lost_bodies.add(entry.record.body)
 
     def is_stranded(self, machine: Machine, committed: list[CommittedEntry]) -> bool:
-        """Whether the machine has an entry that its group has lost and replaced. If it knew that the entry was
+        """Whether the machine has an entry that its group has lost and replaced. If it knew it to be
         committed, it refuses to drop it.
         """
         return any(
