@@ -117,7 +117,7 @@ def draw_damaging_options(seed: int) -> Options:
 
 
 def of_two(options: Options) -> Options:
-    """The same for a group of two, in which nothing is committed and nobody elected without both."""
+    """The same for a group of two, in which nothing is committed and no leader elected without both."""
     preferred = options.preferred_leader
     return replace(options, nodes=2, preferred_leader=None if preferred is None else preferred % 2)
 
