@@ -54,7 +54,8 @@ class Maintenance:
         self._limits = limits
         self._on_damaged = on_damaged
         self._fail = fail
-        self._checkpointed_index = store.log_state().commit_index
+        state = store.log_state()
+        self._checkpointed = (state.end_index, state.commit_index)
         self._next_checkpoint_ms = now_ms() + _CHECKPOINT_INTERVAL_MS
         self._next_scrub_ms = now_ms()
 
@@ -92,10 +93,12 @@ class Maintenance:
         At most what this node's own disk has: the commit index may be ahead of it.
         """
         committed = min(self._node.commit_index, self._node.persisted_index)
-        if committed == self._checkpointed_index:
-            return
-        self._checkpointed_index = committed
         end_index = self._node.end_index
+        # Entries that are not known to be committed too: where acknowledgements do not wait for the disk,
+        # this is what makes them durable, also at a node that has lost its leader.
+        if (end_index, committed) == self._checkpointed:
+            return
+        self._checkpointed = (end_index, committed)
         try:
             await self._writer.run(lambda: self._store.save_checkpoint(end_index, committed))
         except OSError as error:

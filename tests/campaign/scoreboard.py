@@ -8,8 +8,6 @@ from rich.table import Table
 
 from tests.campaign.worlds import Run, World
 
-UNCOUNTED = frozenset({World.TRANSACTIONS, World.WRITERS, World.TIMERS, World.POPS, World.DELETIONS})
-"""Their workloads judge what was acknowledged themselves, and count none of it in the history."""
 IDLE_SEEDS_MIN = 10
 """From so many seeds of a world on each of its sums must be more than nothing."""
 COLUMNS = ("world", "seeds", "simulated h", "elections", "faults", "acknowledged", "seeds failed")
@@ -67,8 +65,6 @@ class Scoreboard:
                 "faults": score.faults.total(),
                 "acknowledged": score.acknowledged,
             }
-            if world in UNCOUNTED:
-                del parts["acknowledged"]
             missing = [name for name, count in parts.items() if not count]
             if score.seeds - score.failed >= IDLE_SEEDS_MIN and missing:
                 found.append(f"{world}: {score.seeds} seeds without {', '.join(missing)} show nothing")

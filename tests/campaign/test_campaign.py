@@ -26,6 +26,7 @@ def test_a_seed_holds_in_each_world(world: World) -> None:
     assert outcome.failure is None
     assert outcome.world is world
     assert outcome.virtual_ms > 1_000
+    assert outcome.acknowledged > 0
 
 
 @pytest.mark.parametrize("world", list(World))
@@ -112,9 +113,10 @@ def test_exit_code_tells_of_failures_and_of_worlds_that_did_nothing(
     assert (outcome.failure or "") in printed.err
 
 
-def test_world_whose_acknowledgements_are_not_counted_is_not_idle() -> None:
-    runs = [Run(World.WRITERS, seed, None, 1_000, 1, 0, {"crash": 1}) for seed in range(IDLE_SEEDS_MIN)]
-    assert watch(iter(runs), None).idle() == []
+@pytest.mark.parametrize("world", list(World))
+def test_ten_seeds_of_a_world_without_an_acknowledged_message_show_nothing(world: World) -> None:
+    runs = [Run(world, seed, None, 1_000, 1, 0, {"crash": 1}) for seed in range(IDLE_SEEDS_MIN)]
+    assert watch(iter(runs), None).idle() == [f"{world}: 10 seeds without acknowledged show nothing"]
 
 
 def test_trace_of_a_run_that_breaks_ends_with_its_failure(

@@ -6,7 +6,9 @@ groups, topics that come and go, batches. `transactions`: with transactional pro
 numbered writers, each row exactly once. `timers`: with messages for times to come. `pops`: with consumers
 that pop. `deletions`: with topics that are deleted and made again. `group`: the replication core alone,
 hundreds of elections an hour. `damage`: the same, and disks lose what was on them. `disk`: the core on the
-real entry store, whose machine loses power between two file operations.
+real entry store, whose machine loses power between two file operations. `pairs`: each of these three in a
+group of two. `node-pairs`: two whole nodes. `replicated`: whole nodes whose
+acknowledgements do not wait for disks.
 """
 
 import enum
@@ -45,6 +47,9 @@ class World(enum.StrEnum):
     GROUP = "group"
     DAMAGE = "damage"
     DISK = "disk"
+    PAIRS = "pairs"
+    NODE_PAIRS = "node-pairs"
+    REPLICATED = "replicated"
 
 
 WEIGHTS = {
@@ -65,6 +70,12 @@ VARIANTS = {
     World.TRANSACTIONS: World.STRANGERS,
 }
 """Every second seed of these is of the variant; the others keep their meaning."""
+RARER_VARIANTS = {
+    World.NODE: ((World.NODE_PAIRS, 0.2), (World.REPLICATED, 0.4)),
+    World.GROUP: ((World.PAIRS, 0.15),),
+    World.DAMAGE: ((World.PAIRS, 0.15),),
+}
+"""How often a seed of these is of another world; drawn behind VARIANTS, apart from them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +95,15 @@ def world_of(seed: int) -> World:
     """A seed draws everything, its world too."""
     world = random.Random(f"{seed} world").choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
     is_variant = world in VARIANTS and random.Random(f"{seed} variant").random() < 0.5
-    return VARIANTS[world] if is_variant else world
+    if is_variant:
+        return VARIANTS[world]
+    rarer = RARER_VARIANTS.get(world, ())
+    draw = random.Random(f"{seed} rarer variant").random()
+    for variant, probability in rarer:
+        if draw < probability:
+            return variant
+        draw -= probability
+    return world
 
 
 def run(seed: int, world: World | None = None) -> Run:
@@ -119,7 +138,7 @@ def trace(seed: int, world: World | None = None) -> tuple[list[str], Run]:
 
 _NODE_WORLDS = (
     *(World.NODE, World.STALLS, World.STRANGERS, World.CLIENTS, World.TRANSACTIONS),
-    *(World.WRITERS, World.TIMERS, World.POPS, World.DELETIONS),
+    *(World.WRITERS, World.TIMERS, World.POPS, World.DELETIONS, World.NODE_PAIRS, World.REPLICATED),
 )
 
 
@@ -135,6 +154,10 @@ def _make_node(seed: int, world: World, is_tracing: bool = False) -> node_world.
         return node_world.World(node_options.draw_stalling_options(seed), is_tracing=is_tracing)
     if world is World.STRANGERS:
         return node_world.World(node_options.draw_hostile_options(seed), is_tracing=is_tracing)
+    if world is World.NODE_PAIRS:
+        return node_world.World(node_options.draw_pair_options(seed), is_tracing=is_tracing)
+    if world is World.REPLICATED:
+        return node_world.World(node_options.draw_replicated_options(seed), is_tracing=is_tracing)
     options = node_options.draw_options(seed)
     if world is World.DELETIONS:
         options = deletion_options(options)
@@ -147,11 +170,17 @@ def _make_node(seed: int, world: World, is_tracing: bool = False) -> node_world.
 
 
 def _make_group(seed: int, world: World, is_tracing: bool = False) -> group_world.World:
-    if world is World.DISK:
-        return group_world.World(disk_options(seed), make_log=make_disk_log, is_tracing=is_tracing)
-    if world is World.DAMAGE:
-        return group_world.World(group_options.draw_damaging_options(seed), is_tracing=is_tracing)
-    return group_world.World(group_options.draw_options(seed), is_tracing=is_tracing)
+    is_pair = world is World.PAIRS
+    if is_pair:
+        world = random.Random(f"{seed} pair").choice((World.GROUP, World.DAMAGE, World.DISK))
+    draw = {
+        World.GROUP: group_options.draw_options,
+        World.DAMAGE: group_options.draw_damaging_options,
+        World.DISK: disk_options,
+    }[world]
+    options = group_options.of_two(draw(seed)) if is_pair else draw(seed)
+    make_log = make_disk_log if world is World.DISK else group_world.make_memory_log
+    return group_world.World(options, make_log=make_log, is_tracing=is_tracing)
 
 
 def _run_node(world: World) -> Callable[[int], Run]:
@@ -186,4 +215,7 @@ _RUNNERS: dict[World, Callable[[int], Run]] = {
     World.GROUP: _run_group(World.GROUP),
     World.DAMAGE: _run_group(World.DAMAGE),
     World.DISK: _run_group(World.DISK),
+    World.PAIRS: _run_group(World.PAIRS),
+    World.NODE_PAIRS: _run_node(World.NODE_PAIRS),
+    World.REPLICATED: _run_node(World.REPLICATED),
 }

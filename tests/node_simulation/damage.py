@@ -1,7 +1,7 @@
 """Disks that forget: bits turned over under a running node, files cut, deleted or wiped while it is down.
 
-At most a minority of the disks is damaged at any time: one counts as damaged until its node is sound again
-and its disk holds everything that is committed.
+At most a minority of the disks is damaged at any time, or one of two: one counts as damaged until its node is
+sound again and its disk holds everything that is committed.
 """
 
 import random
@@ -31,14 +31,17 @@ class Damage:
         """Nodes not yet seen sound: a new group's member does not vote either until it has met all others."""
 
     def may_strike(self, machine: Machine) -> bool:
-        """Whether the sound ones are a majority without this one. Forgets who has healed."""
+        """Whether the sound ones are a majority without this one, or the other one of two is sound: it has
+        everything that was committed. Forgets who has healed.
+        """
         damaged = self._checker.damaged
         for name in sorted(damaged | self._strangers):
             if self._is_sound(self._nodes[name]):
                 damaged.discard(name)
                 self._strangers.discard(name)
         impaired = {name for name, node in self._nodes.items() if _is_impaired(node) or _may_not_read(node)}
-        return len(damaged | impaired | self._strangers | {machine.name}) <= (len(self._nodes) - 1) // 2
+        damaged_max = 1 if len(self._nodes) == 2 else (len(self._nodes) - 1) // 2
+        return len(damaged | impaired | self._strangers | {machine.name}) <= damaged_max
 
     def _is_sound(self, machine: Machine) -> bool:
         broker = None if machine.process is None else machine.process.broker
@@ -55,7 +58,7 @@ class Damage:
         if not committed:
             return
         entry = self._rng.choice(committed)
-        file_bytes = self._checker.data_file_bytes
+        file_bytes = self._checker.disks.data_file_bytes
         at = entry.position + self._rng.randrange(len(entry.data))
         path = self._folder(machine) / "data" / file_name(at - at % file_bytes)
         if path in machine.fs.paths():
@@ -99,7 +102,7 @@ class Damage:
                 machine.fs.remove(path)
 
     def _folder(self, machine: Machine) -> Path:
-        return store_directory(self._checker.root, machine.name)
+        return store_directory(self._checker.disks.root, machine.name)
 
 
 def _may_not_read(machine: Machine) -> bool:

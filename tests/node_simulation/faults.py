@@ -106,7 +106,7 @@ class Faults:
 
         self._clock.schedule(rng.randint(0, 2_000 * interval_ms), strike)
 
-    def _count(self, kind: str) -> None:
+    def count(self, kind: str) -> None:
         self.counts[kind] = self.counts.get(kind, 0) + 1
 
     # -- whom it strikes
@@ -142,7 +142,7 @@ class Faults:
         process = machine.process
         assert process is not None
         is_power_lost = self._rng.random() < self._options.power_probability
-        self._count("power failure" if is_power_lost else "kill")
+        self.count("power failure" if is_power_lost else "kill")
         down_ms = self._rng.randint(0, self._options.down_max_ms)
         if self._rng.random() >= self._options.mid_write_probability:
             machine.stop_by_force(is_power_lost=is_power_lost)
@@ -162,33 +162,33 @@ class Faults:
         """SIGTERM: the node stops cleanly, and is started again."""
         victim = self._victim()
         if victim is not None and victim.process is not None:
-            self._count("terminate")
+            self.count("terminate")
             victim.process.loop.signal(signal.SIGTERM)
 
     def _pause(self) -> None:
         victim = self._victim()
         if victim is None or not victim.is_running:
             return
-        self._count("pause")
+        self.count("pause")
         victim.pause(is_suspended=self._rng.random() < 0.3)
         self._clock.schedule(1_000 * self._rng.randint(1, self._options.pause_max_ms), victim.resume)
 
     def _jump(self) -> None:
         victim = self._victim()
         if victim is not None:
-            self._count("clock jump")
+            self.count("clock jump")
             victim.clock.jump(self._rng.choice((-1, 1)) * self._rng.randint(1, JUMP_MAX_MS))
 
     def _crash_name_server(self) -> None:
         if self._name_server.is_up:
-            self._count("name server")
+            self.count("name server")
             self._name_server.stop_by_force(is_power_lost=self._rng.random() < 0.5)
             self.restart_later(self._name_server, self._rng.randint(0, self._options.down_max_ms))
 
     def _crash_client(self) -> None:
         machine = self._rng.choice(list(self._clients.values()))
         if machine.is_up:
-            self._count("client")
+            self.count("client")
             machine.stop_by_force(is_power_lost=self._rng.random() < 0.5)
             self.on_client_crash(machine.name)
             self.restart_later(machine, self._rng.randint(0, self._options.down_max_ms))
@@ -204,7 +204,7 @@ class Faults:
         kind = rng.choice(CUTS)
         if victim is None:
             return
-        self._count(f"partition {kind}")
+        self.count(f"partition {kind}")
         others = [ip for ip in nodes if ip != victim.ip]
         self._cut(kind, victim.ip, others, nodes, outside)
         self._clock.schedule(1_000 * rng.randint(0, self._options.partition_max_ms), self._heal)
@@ -252,7 +252,7 @@ class Faults:
         victim = self._victim()
         if victim is not None and victim.is_running and victim.process and victim.process.broker:
             engine, target = engine_of(victim.process.broker), self._rng.choice(list(self._nodes))
-            self._count("transfer")
+            self.count("transfer")
             victim.process.loop.call_soon(engine.transfer_leadership, target)
 
     # -- disks
@@ -262,7 +262,7 @@ class Faults:
         victim = self._victim()
         if victim is None:
             return
-        self._count("full disk")
+        self.count("full disk")
         victim.fs.used = FULL
         if self._rng.random() < 0.3:
             self.failing_disks.add(victim.name)
@@ -282,16 +282,20 @@ class Faults:
         operations = self._rng.choice((WRITES, SYNCS, {"pread"}, {"rename"}))
         after = self._rng.randint(0, 20)
         if "pread" not in operations or self._damage.may_strike(victim):
-            self._count("disk error")
+            self.count("disk error")
             self.failing_disks.add(victim.name)
             victim.fs.fail(operations, errno.EIO, after)
+
+    def wipe(self, machine: Machine) -> None:
+        """Of a machine whose process is down: it gets an empty disk."""
+        self._damage.strike(machine, "wipe")
 
     def _damage_disk(self) -> None:
         """Of one of a minority; mostly the process dies first, and finds the damage at its next start."""
         victim, kind = self._victim(), self._rng.choice(KINDS)
         if victim is None or not self._damage.may_strike(victim):
             return
-        self._count(f"damage: {kind}")
+        self.count(f"damage: {kind}")
         if kind == "flip":
             self._damage.flip_while_running(victim)
             return

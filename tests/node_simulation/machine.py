@@ -41,6 +41,8 @@ class Surroundings:
     after_turn: Callable[["Machine"], None]
     trace: Callable[[str, str], None]
     stalls: Stalls
+    before_end: Callable[["Machine", bool], None] = lambda machine, is_power_lost: None
+    before_power_loss: Callable[["Machine"], None] = lambda machine: None
 
     def draw_turn_us(self) -> int:
         return 1 + int(self.rng.random() * self.disk.turn_max_us)
@@ -92,11 +94,14 @@ class Machine:
     fs: MemoryFs = field(default_factory=MemoryFs)
     process: Process | None = None
     lives: int = 0
+    runs_since_us: int = 0
+    """World time of the last start or end of a pause."""
     credentials: MemberCredentials | None = None
     """What its process shows to the members of its group; None: members believe every process."""
 
     def __post_init__(self) -> None:
         self.site = self.surroundings.network.attach(self.ip)
+        self.fs.now_us = lambda: self.surroundings.clock.now_us
 
     @property
     def is_up(self) -> bool:
@@ -112,6 +117,7 @@ class Machine:
         shared = self.surroundings
         self.site.is_on = True
         self.lives += 1
+        self.runs_since_us = shared.clock.now_us
         loop = SimLoop(  # type: ignore[abstract]  # asyncio has no abstract methods at run time
             shared.clock,
             self.clock,
@@ -154,6 +160,7 @@ class Machine:
         process = self.process
         assert process is not None, f"{self.name} is not running"
         self.surroundings.trace(self.name, "loses power" if is_power_lost else "is killed")
+        self.surroundings.before_end(self, is_power_lost)
         self._end(process, is_power_lost=is_power_lost)
         if is_power_lost:
             self.lose_power()
@@ -161,8 +168,11 @@ class Machine:
     def lose_power(self) -> None:
         """Of a machine without a running process."""
         self.site.is_on = False
+        self.surroundings.before_power_loss(self)
         used = self.fs.used
+        now_us = self.fs.now_us
         self.fs = self.fs.crash(self.surroundings.rng)
+        self.fs.now_us = now_us
         self.fs.used = used
 
     def _end(self, process: Process, *, is_power_lost: bool) -> None:
@@ -188,4 +198,5 @@ class Machine:
             self.clock.go_on(self.surroundings.clock.now_us)
         if self.process is not None and self.process.loop.is_paused:
             self.surroundings.trace(self.name, "goes on")
+            self.runs_since_us = self.surroundings.clock.now_us
             self.process.loop.resume()

@@ -102,6 +102,33 @@ def draw_hostile_options(seed: int) -> Options:
     return replace(draw_options(seed), strangers=draw_strangers(seed))
 
 
+def draw_replicated_options(seed: int) -> Options:
+    """As `draw_options`, and acknowledged means in the page caches of a majority: another family too. Without
+    damaged disks, which would explain every loss.
+    """
+    rng = random.Random(f"{seed} replicated")
+    options = draw_options(seed)
+    faults = replace(
+        options.faults,
+        crash_ms=options.faults.crash_ms or rng.randint(1_000, 10_000),
+        power_probability=rng.choice((0.0, 0.3, 1.0)),
+        crash_majority_probability=rng.choice((0.0, 0.3)),
+        crash_all_probability=rng.choice((0.0, 0.3)),
+        damage_ms=0,
+    )
+    nodes = rng.choice((2, options.nodes, options.nodes, options.nodes))
+    config = options.config | {"durability": "replicated"}
+    return replace(options, nodes=nodes, config=config, faults=faults)
+
+
+def draw_pair_options(seed: int) -> Options:
+    """As `draw_options`, for a group of two, and more often with damage: another family too."""
+    rng = random.Random(f"{seed} pair")
+    options = draw_options(seed)
+    damage_ms = options.faults.damage_ms or _maybe(rng, 0.4, 2_000, 10_000)
+    return replace(options, nodes=2, faults=replace(options.faults, damage_ms=damage_ms))
+
+
 def _maybe(rng: random.Random, probability: float, low: int, high: int) -> int:
     """A number between low and high with this probability, else 0."""
     return rng.randint(low, high) if rng.random() < probability else 0

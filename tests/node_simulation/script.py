@@ -57,6 +57,9 @@ class NoWorkload:
     def is_done(self) -> bool:
         return True
 
+    def count_acknowledged(self) -> int:
+        return 0
+
     def describe(self) -> str:
         return "scripted clients"
 

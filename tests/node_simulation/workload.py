@@ -30,6 +30,9 @@ class Workload(Protocol):
     def is_done(self) -> bool:
         """Whether everything acknowledged has reached whom it was meant for."""
 
+    def count_acknowledged(self) -> int:
+        """How many messages were acknowledged so far."""
+
     def describe(self) -> str: ...
 
     async def read_back(self, process: Process, address: str) -> int:
@@ -67,7 +70,7 @@ class PlainWorkload:
         self.is_stopping = True
 
     def is_done(self) -> bool:
-        return not self._open and not any(self._missing().values())
+        return not self._open and (self.history.has_lost or not any(self._missing().values()))
 
     def _missing(self) -> dict[str, set[str]]:
         topics = list(self.acknowledged)
@@ -75,6 +78,9 @@ class PlainWorkload:
             name: self.acknowledged[topics[int(name[1:]) % len(topics)]] - taken
             for name, taken in self.taken.items()
         }
+
+    def count_acknowledged(self) -> int:
+        return sum(map(len, self.acknowledged.values()))
 
     def describe(self) -> str:
         missing = {name: sorted(values)[:3] for name, values in self._missing().items() if values}

@@ -114,6 +114,9 @@ class GroupWorkload:
             for topic, values in self.acknowledged.items()
         }
 
+    def count_acknowledged(self) -> int:
+        return sum(map(len, self.acknowledged.values()))
+
     def describe(self) -> str:
         missing = {name: sorted(values)[:3] for name, values in self._missing().items() if values}
         count = sum(map(len, self.acknowledged.values()))

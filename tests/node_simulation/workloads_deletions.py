@@ -101,6 +101,10 @@ class DeletionWorkload:
     def is_done(self) -> bool:
         return self.is_over
 
+    def count_acknowledged(self) -> int:
+        """Those that were deleted later, too."""
+        return len(self.acknowledged) + len(self.last)
+
     def describe(self) -> str:
         return f"{len(self.acknowledged)} stored, {self.deleted} deletions, {self._in_flight} in flight"
 

@@ -133,6 +133,9 @@ class PopWorkload:
         unanswered = {value for place, value in self.unanswered.items() if place.group == group}
         return self.sent - self.done[group] - unanswered
 
+    def count_acknowledged(self) -> int:
+        return len(self.sent)
+
     def describe(self) -> str:
         missing = {group: sorted(self._missing(group))[:3] for group in self.done}
         return f"{len(self.sent)} sent, {len(self.acked)} acknowledged, missing {missing}"

@@ -83,6 +83,10 @@ class SequencedWorkload:
     def is_done(self) -> bool:
         return self.is_stopping and all(writer.is_idle for writer in self.writers.values())
 
+    def count_acknowledged(self) -> int:
+        """Rows."""
+        return len(self.acknowledged)
+
     def describe(self) -> str:
         return f"{self.writers}, {self.repeats} repeats"
 

@@ -91,6 +91,10 @@ class TimerWorkload:
     def _missing(self) -> set[str]:
         return self._expected() - set(self._seen)
 
+    def count_acknowledged(self) -> int:
+        """Timer messages, recalled ones too."""
+        return len(self.stored)
+
     def describe(self) -> str:
         return f"{len(self.stored)} stored, missing {sorted(self._missing())[:3]}"
 

@@ -106,6 +106,10 @@ class TransactionWorkload:
     def _missing(self) -> set[str]:
         return self._expected() - set(self._seen)
 
+    def count_acknowledged(self) -> int:
+        """Half messages, however they ended."""
+        return len(self.prepared)
+
     def describe(self) -> str:
         return f"{len(self.prepared)} prepared, missing {sorted(self._missing())[:3]}"
 

@@ -12,12 +12,15 @@ from pathlib import Path
 from broker.config import BrokerConfig, config_from
 from commitlog.errors import CorruptLogError, DamagedQueueError, DamagedRecordError
 from dledger.core.types import NO_INDEX
+from dledger.writer import Durability
 from tests.histories.checker import check
+from tests.histories.words import Report
 from tests.node_simulation.clients import History
 from tests.node_simulation.clocks import MachineClock
 from tests.node_simulation.damage import Damage
 from tests.node_simulation.faults import Faults, is_leader
 from tests.node_simulation.invariants import Checker, engine_of, node_of
+from tests.node_simulation.losses import Disks, PageCaches, without_lost
 from tests.node_simulation.machine import DiskOptions, Machine, Process, Program, Surroundings
 from tests.node_simulation.net import Network, NetworkOptions
 from tests.node_simulation.options import Options, draw_options, draw_stalling_options
@@ -34,7 +37,10 @@ OLD_MEMBER_IP = "10.0.9.66"
 LISTEN_PORT = 10911
 START_MS = 3_000
 LIVENESS_LIMIT_MS = 120_000
+READER = "reader"
 READERS_MAX = 5
+STRANDED_MS = 20_000
+"""How long the operator waits before he looks again whether a member stays behind."""
 EVENTS_MAX = 20_000_000
 WorkloadFactory = Callable[[Options, History], Workload]
 
@@ -86,7 +92,8 @@ class World:
         names = [f"n{number}" for number in range(options.nodes)]
         self.nodes = {name: self._node(name, number) for number, name in enumerate(names)}
         self.name_server = self._machine("ns", NAME_SERVER_IP, name_server_program)
-        self.checker = Checker(self.nodes, ROOT, self._config(0).data_file_bytes)
+        self.checker = Checker(self.nodes, self._disks())
+        self.surroundings.before_end = self.checker.ends
         self.history = History(self.clock, self.checker)
         self.workload = workload(options, self.history)
         self.clients = {
@@ -110,6 +117,14 @@ class World:
 
     def _node(self, name: str, number: int) -> Machine:
         return self._machine(name, f"10.0.0.{number + 1}", NodeProgram(self._config(number), self._stopped))
+
+    def _disks(self) -> Disks:
+        config = self._config(0)
+        if Durability(config.durability) is Durability.PERSISTED:
+            return Disks(self.nodes, ROOT, config.data_file_bytes)
+        caches = PageCaches(self.nodes, ROOT, config.data_file_bytes)
+        self.surroundings.before_power_loss = caches.loses_power
+        return caches
 
     def _add_strangers(self, options: StrangerOptions) -> None:
         config = self._config(0)
@@ -288,6 +303,7 @@ class World:
         self.faults.stop()
         self.network.options = NetworkOptions()
         self.surroundings.disk = DiskOptions()
+        self._replace_stranded()
         writable_after_ms = self.run_until(self.is_writable, "a writable leader")
         self.run_until(self.workload.is_done, "everything acknowledged is consumed")
         converged_after_ms = self.run_until(self.is_converged, "all nodes at one end")
@@ -296,17 +312,41 @@ class World:
         self.run_until(self.is_repaired, "all disks hold what is committed")
         self.checker.check_logs()
         self._check_outsiders()
-        report = check(self.history.operations)
-        require(report.is_clean, report)
+        report = self._judge()
         return Summary(
             self.events, self.checker.elections, self.checker.commit_index + 1, len(self.history.operations),
-            report.operations["values acknowledged"], self._fault_counts(),
+            self.workload.count_acknowledged(), self._fault_counts(),
             writable_after_ms, converged_after_ms, self.clock.now_us // 1_000,
             str(report),
         )  # fmt: skip
 
+    def _replace_stranded(self) -> None:
+        """As an operator does: a member that keeps what its group has lost gets an empty disk."""
+        caches = self.checker.disks
+        if not isinstance(caches, PageCaches):
+            return
+        for machine in self.nodes.values():
+            if machine.is_up and caches.is_stranded(machine, self.checker.committed):
+                self.faults.count("stranded member replaced")
+                machine.stop_by_force(is_power_lost=False)
+                self.faults.wipe(machine)
+                machine.start()
+        self.clock.schedule(1_000 * STRANDED_MS, self._replace_stranded)
+
+    def _judge(self) -> Report:
+        """Of the whole history; where messages are lost, of what producers and the last reader saw."""
+        operations = self.history.operations
+        if isinstance(self.checker.disks, PageCaches) and self.checker.disks.lost:
+            operations = without_lost(operations, self.checker.disks.lost_bodies, READER)
+        report = check(operations)
+        require(report.is_clean, report)
+        return report
+
     def _fault_counts(self) -> dict[str, int]:
-        return self.faults.counts | self.stalls.counts | (self.stranger.counts if self.stranger else {})
+        counts = self.faults.counts | self.stalls.counts | (self.stranger.counts if self.stranger else {})
+        if isinstance(self.checker.disks, PageCaches):
+            counts |= {"loss by power failures": self.checker.disks.losses}
+        return counts
 
     def _check_outsiders(self) -> None:
         """No member has believed that another machine is one."""
@@ -332,7 +372,7 @@ class World:
         leader = self.leader()
         assert leader is not None
         reader = self._machine(
-            f"reader{number}",
+            f"{READER}{number}",
             f"10.0.3.{number}",
             lambda process: self.workload.read_back(process, f"{leader.ip}:{LISTEN_PORT}"),
         )

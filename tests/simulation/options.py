@@ -116,6 +116,12 @@ def draw_damaging_options(seed: int) -> Options:
     return replace(draw_options(seed), damage=draw_damage(seed))
 
 
+def of_two(options: Options) -> Options:
+    """The same for a group of two, in which nothing is committed and no leader elected without both."""
+    preferred = options.preferred_leader
+    return replace(options, nodes=2, preferred_leader=None if preferred is None else preferred % 2)
+
+
 def _maybe(rng: random.Random, probability: float, low: int, high: int) -> int:
     """A number between low and high with this probability, else 0."""
     return rng.randint(low, high) if rng.random() < probability else 0

@@ -56,6 +56,7 @@ class Fault:
 class _Write:
     position: int
     data: bytes
+    at_us: int
 
 
 @dataclass(slots=True)
@@ -80,6 +81,8 @@ class MemoryFs:
         self.sync_count = 0
         self.on_change: Callable[[], None] = lambda: None
         """Called before everything that changes a file, a directory or what of them is durable."""
+        self.now_us: Callable[[], int] = lambda: 0
+        """The time by which `oldest_unsynced_us` is told."""
         self.on_operation: Callable[[str, Path], None] = lambda operation, path: None
         """Called before every operation, reading ones too, with its name and path: to slow it down."""
         self.faults: list[Fault] = []
@@ -113,6 +116,11 @@ class MemoryFs:
     def content(self, path: Path) -> bytes:
         return bytes(self._files[path].content)
 
+    def slice(self, path: Path, position: int, size_bytes: int) -> bytes:
+        """What a process reads of these bytes; fewer when the file ends before."""
+        file = self._files.get(path)
+        return b"" if file is None else bytes(file.content[position : position + size_bytes])
+
     def durable_slice(self, path: Path, position: int, size_bytes: int) -> bytes:
         """What a power failure now would certainly leave of these bytes; fewer when the file ends before."""
         file = self._durable_files.get(path)
@@ -131,6 +139,14 @@ class MemoryFs:
     def unsynced_paths(self) -> list[Path]:
         """Every file with changes that a power failure may take, sorted."""
         return sorted(path for path, file in self._files.items() if file.unsynced)
+
+    def oldest_unsynced_us(self, folder: Path) -> int | None:
+        """When that of the file contents under a folder was written which a power failure may take and that
+        was written first; None when all is synced.
+        """
+        files = (file for path, file in self._files.items() if path.is_relative_to(folder))
+        writes = (change for file in files for change in file.unsynced if isinstance(change, _Write))
+        return min((write.at_us for write in writes), default=None)
 
     # ---- faults
 
@@ -261,7 +277,7 @@ class MemoryFs:
         self._write(fd, position, data)
 
     def _write(self, fd: int, position: int, data: bytes) -> None:
-        write = _Write(position, data)
+        write = _Write(position, data, self.now_us())
         file = self._fds[fd]
         _apply(file.content, write)
         file.unsynced.append(write)
