@@ -38,6 +38,7 @@ from dledger.core.membership import (
     FORMAT_LEVEL,
     Configuration,
     ConfigurationEntry,
+    ConfigurationLog,
     Member,
     MemberRole,
     encode_configuration,
@@ -250,28 +251,29 @@ class MemberConnections:
     it removed: their leader still sends them the log.
     """
 
-    def __init__(self, transport: Transport, departure_ms: int) -> None:
+    def __init__(self, transport: Transport, departure_ms: int, members: ConfigurationLog) -> None:
         self._transport = transport
         self._departure_s = departure_ms / 1000 + 1
-        self._configuration: Configuration | None = None
+        self._members = members
+        self._known = members.configuration
         self._departing: dict[str, Address] = {}
+        self._apply()
 
-    def follow(self, configuration: Configuration) -> None:
-        """This is the newest configuration now."""
-        previous, self._configuration = self._configuration, configuration
-        if previous is not None:
-            gone = [each for each in previous.members if configuration.member(each.id) is None]
-            self._departing.update({each.id: (each.host, each.port) for each in gone})
-            for each in gone:
-                asyncio.get_running_loop().call_later(self._departure_s, self._departed, each.id)
-        self._apply(configuration)
+    def follow(self) -> None:
+        """The newest configuration has changed."""
+        gone = [each for each in self._known.members if self._members.configuration.member(each.id) is None]
+        self._known = self._members.configuration
+        self._departing.update({each.id: (each.host, each.port) for each in gone})
+        for each in gone:
+            asyncio.get_running_loop().call_later(self._departure_s, self._departed, each.id)
+        self._apply()
 
     def _departed(self, member_id: str) -> None:
         self._departing.pop(member_id, None)
-        if self._configuration is not None:
-            self._apply(self._configuration)
+        self._apply()
 
-    def _apply(self, configuration: Configuration) -> None:
+    def _apply(self) -> None:
+        configuration = self._members.configuration
         current = {each.id: (each.host, each.port) for each in configuration.members}
         peers = {**self._departing, **current}
         self._transport.set_peers(peers, configuration.format_level, configuration.generation)
@@ -333,8 +335,7 @@ class DLedgerServer:
         self._node = recovered_node(config, store, durable_state, environment, first)
         hello = Hello(config.group, config.self_id, PROTOCOL_VERSION, client_address)
         self._transport = Transport(hello, listen, peers, self, credentials=credentials)
-        self._connections = MemberConnections(self._transport, config.departure_ms)
-        self._connections.follow(self._node.members.configuration)
+        self._connections = MemberConnections(self._transport, config.departure_ms, self._node.members)
         self._was_empty = self._node.end_index < 0
         self._writer = DiskWriter(
             store,
@@ -513,17 +514,20 @@ class DLedgerServer:
     def _continue_configuration(self) -> None:
         """The next step of a change that is under way, and the first configuration of a new group."""
         step = self._node.next_configuration(self._now_ms())
-        if step is None and self._was_empty:
-            step = self._first_configuration()
+        current = self._node.members.configuration
+        if step is None and self._is_beginning and self.speaks_newest_protocol(current):
+            step = replace(current, format_level=FORMAT_LEVEL)
         if step is not None:
             self.propose_configuration(step, lambda code: None)
 
-    def _first_configuration(self) -> Configuration | None:
-        """A group that begins with members of this release needs no way back to an older one."""
-        current, begins_here = self._node.members.configuration, self._node.term_start_index == 0
-        if begins_here and current.format_level < FORMAT_LEVEL and self.speaks_newest_protocol(current):
-            return replace(current, format_level=FORMAT_LEVEL)
-        return None
+    @property
+    def _is_beginning(self) -> bool:
+        """Whether this node leads a new group, which has no configuration yet. A group that begins with members
+        of this release needs no way back to an older one.
+        """
+        node = self._node
+        is_new = self._was_empty and node.term_start_index == 0
+        return is_new and node.members.configuration.format_level < FORMAT_LEVEL
 
     def speaks_newest_protocol(self, configuration: Configuration) -> bool:
         """Whether all other members are connected and speak the newest protocol: only then can the group's
@@ -605,7 +609,9 @@ class DLedgerServer:
             if is_due:
                 node.tick(now_ms)
             output = None
-            if is_due or node.has_output:  # as a leader without the entry of its term always has
+            if (
+                is_due or node.has_output or self._is_beginning
+            ):  # as a leader without the entry of its term always has
                 self._append_term_start()
                 self._continue_configuration()
                 output = node.take_output(now_ms)
@@ -686,7 +692,7 @@ class DLedgerServer:
             self.on_damaged(DamagedEntryError(event.first_index, event.last_index, event.reason))
         self._event_log.report(event)
         if isinstance(event, ConfigurationChanged):
-            self._connections.follow(event.configuration)
+            self._connections.follow()
         if isinstance(event, RoleChanged) and self._observer is not None:
             self._observer.on_role_change(event.role, event.term, event.leader_id)
 

@@ -51,7 +51,8 @@ def can_grant_vote(request: VoteRequest, candidate: str, voter: Voter) -> VoteRe
 class Ballot:
     """The count of one round: pre-votes for ballot_term, or votes in it. The own vote is the first.
 
-    The voters are those of the candidate's newest configuration, committed or not (thesis 4.1).
+    The voters are those of the candidate's newest configuration, committed or not (thesis 4.1); it may be
+    none of them.
     """
 
     def __init__(
@@ -62,7 +63,8 @@ class Ballot:
         self.is_transfer = is_transfer
         self._voters = members.voters
         self._quorum = members.quorum
-        self._answers: dict[str, bool] = {self_id: True}
+        self._answers: dict[str, bool] = {}
+        self.count(self_id, True)
 
     def request(self, term: int, last_index: int, last_term: int) -> VoteRequest:
         return VoteRequest(term, self.ballot_term, last_index, last_term, self.is_pre_vote, self.is_transfer)

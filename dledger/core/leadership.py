@@ -239,6 +239,8 @@ class Leadership:
         return None
 
     def _is_near_end(self, peer: str) -> bool:
+        if peer == self._config.self_id:
+            return True
         dispatcher = self.dispatchers[peer]
         lacks_bytes = dispatcher.lacks_bytes
         is_near = lacks_bytes is not None and lacks_bytes <= self._config.promotion_lag_bytes

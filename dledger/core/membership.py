@@ -289,6 +289,15 @@ class ConfigurationLog:
         """The one in force up to this entry."""
         return next((e for e in reversed(self._entries) if e.index <= index), self._entries[0])
 
+    def may_lead(self, commit_index: int) -> bool:
+        """Whether this node votes in the newest configuration, or in one that may still be the newest
+        committed one. A node that removed itself may be the only one with the entry that says so, and the
+        others cannot win an election against its longer log (thesis 4.2.2, Figure 4.6).
+        """
+        committed = self.at(commit_index)
+        possible = (entry for entry in self._entries if entry.index >= committed.index)
+        return self.is_voter or any(self._self_id in entry.configuration.voters for entry in possible)
+
     def append(self, entry: ConfigurationEntry) -> None:
         assert entry.index > self.latest.index, (entry, self.latest)
         assert entry.term >= self.latest.term, (entry, self.latest)

@@ -197,7 +197,7 @@ class Node:
     @property
     def is_electable(self) -> bool:
         """Whether it may ask for votes and become leader by a transfer."""
-        return self.is_sound and self._members.is_voter and self._removed is None
+        return self.is_sound and self._removed is None and self._members.may_lead(self.commit_index)
 
     @property
     def members(self) -> ConfigurationLog:
@@ -422,7 +422,18 @@ class Node:
         if self._leadership is None:
             repair_ms = self._repair.deadline_ms(self.term) if self._repair else NEVER_DUE_MS
             return min(self._timer.deadline_ms, self._handler.deadline_ms(), repair_ms)
-        return self._leadership.deadline_ms() if self._leadership.is_ready else self._now_ms
+        if not self._leadership.is_ready:
+            return self._now_ms
+        if not self._may_push(self._leadership):
+            return self._leadership.appends.deadline_ms()
+        return self._leadership.deadline_ms()
+
+    def _may_push(self, leadership: Leadership) -> bool:
+        """Other leaders asked for votes, after their own was durable. The only voter of a group did not: were
+        its vote lost in a crash, it would use the term again, for other entries than those that learners got.
+        """
+        is_vote_durable = not self._members.is_alone or self.persisted_index >= leadership.term_start_index
+        return leadership.is_ready and is_vote_durable
 
     def take_log_ops(self) -> list[LogOp]:
         """The changes of the log that the last message caused, for a host that applies them before it hands
@@ -435,7 +446,7 @@ class Node:
         of the turn.
         """
         self._now_ms = now_ms
-        if self._leadership is not None and self._leadership.is_ready:
+        if self._leadership is not None and self._may_push(self._leadership):
             self._leadership.pump(now_ms, self.commit_index)
         if self._repair is not None and not self._repair.is_over:
             self._continue_repair(self._repair)

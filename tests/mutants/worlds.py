@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tests.simulation.disk_options import disk_options, make_disk_log
+from tests.simulation.options import Family
 from tests.simulation.world import World, run_seed
 
 NO_VERDICT = (ImportError, NameError, SyntaxError)
@@ -24,7 +25,12 @@ def run_group(seed: int) -> None:
 
 def run_damage(seed: int) -> None:
     """The same, and disks lose logs, votes or everything."""
-    run_seed(seed, is_damaging=True)
+    run_seed(seed, family=Family.DAMAGE)
+
+
+def run_members(seed: int) -> None:
+    """The same without damage, and the members change."""
+    run_seed(seed, family=Family.MEMBERS)
 
 
 def run_disk(seed: int) -> None:
@@ -53,6 +59,7 @@ def run_stalls(seed: int) -> None:
 WORLDS: dict[str, Callable[[int], None]] = {
     "group": run_group,
     "damage": run_damage,
+    "members": run_members,
     "disk": run_disk,
     "node": run_node,
     "stalls": run_stalls,

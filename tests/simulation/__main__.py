@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from tests.simulation.options import draw_damaging_options, draw_options
+from tests.simulation.options import Family, draw_of
 from tests.simulation.seeds import describe_failure, run_many
 from tests.simulation.world import World
 
@@ -13,14 +13,16 @@ def main() -> int:
     parser.add_argument("seed", type=int, help="the seed, or the first of --count seeds")
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--damage", action="store_true", help="disks are damaged too")
+    parser.add_argument(
+        "--family", type=Family, choices=list(Family), default=Family.SOUND, help="what a seed draws besides"
+    )
     parser.add_argument("--trace", action="store_true", help="print every step of the run")
     arguments = parser.parse_args()
     if arguments.trace:
-        return trace(arguments.seed, arguments.damage)
+        return trace(arguments.seed, arguments.family)
     failures = 0
     seeds = range(arguments.seed, arguments.seed + arguments.count)
-    for outcome in run_many(seeds, arguments.processes, arguments.damage):
+    for outcome in run_many(seeds, arguments.processes, arguments.family):
         if outcome.failure is not None:
             failures += 1
             print(outcome.failure, flush=True)
@@ -30,16 +32,16 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def trace(seed: int, is_damaging: bool) -> int:
+def trace(seed: int, family: Family) -> int:
     """Prints the options, every step, and how the run ended."""
-    world = World(draw_damaging_options(seed) if is_damaging else draw_options(seed), is_tracing=True)
+    world = World(draw_of(family, seed), is_tracing=True)
     print(world.options)
     try:
         summary = world.run()
     except Exception as error:
         print("\n".join(world.checker.lines))
         print(world.describe())
-        print(describe_failure(seed, error, is_damaging))
+        print(describe_failure(seed, error, family))
         raise
     print("\n".join(world.checker.lines))
     print(summary)

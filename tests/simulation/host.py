@@ -10,7 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dledger.core.config import Config
+from dledger.core.epochs import EpochCache
+from dledger.core.membership import Configuration, ConfigurationEntry, encode_configuration
 from dledger.core.messages import AppendRequest, Message
+from dledger.core.node import recovered_configurations
 from dledger.core.output import Append, Envelope, LogOp, Output, Rejection, Reset, TruncateFrom
 from dledger.core.types import NO_TERM, CorruptRangeError, HardState, Impairment, ResponseCode
 from tests.simulation.clock import Event, NodeClock
@@ -39,7 +42,16 @@ OnDone = Callable[[ResponseCode], None]
 class Host:
     """One member; survives its node, whose store and hard state are kept over a crash."""
 
-    def __init__(self, world: Surroundings, config: Config, clock: NodeClock, store: MemoryLog) -> None:
+    def __init__(
+        self,
+        world: Surroundings,
+        config: Config,
+        clock: NodeClock,
+        store: MemoryLog,
+        first: Configuration | None = None,
+    ) -> None:
+        """`first`: the members of its configuration file, where this node is none of the voters."""
+        self.first = first
         self.world = world
         self.config = config
         self.clock = clock
@@ -86,6 +98,7 @@ class Host:
             SeededRng(self.world.rng),
             self.now_ms,
             self.impairment,
+            self.first,
         )
         self.world.watcher.started(self)
         self.world.network.endpoint_up(self.name)
@@ -180,6 +193,32 @@ class Host:
         self._after_input("transfer to", transferee, code.name)
         return code
 
+    @property
+    def newest(self) -> ConfigurationEntry:
+        """The newest configuration in its log; of a node that is down, as it would find it."""
+        if self.is_up:
+            return self.node.members.latest
+        log = EpochCache(self.store.log_state())
+        first = self.first or Configuration.of_voters(self.config.peers)
+        return recovered_configurations(self.hard_state, log, first)[-1]
+
+    @property
+    def configuration(self) -> Configuration:
+        return self.newest.configuration
+
+    def propose_configuration(self, configuration: Configuration) -> ResponseCode:
+        """As DLedgerServer.propose_configuration."""
+        proposal = self.node.propose_configuration(configuration, self.now_ms)
+        if isinstance(proposal, Rejection):
+            self._after_input("propose", configuration, proposal.code.name)
+            return proposal.code
+        body = encode_configuration(configuration)
+        self.store.append_configuration(proposal.first_index, proposal.term, body)
+        self.world.watcher.appended(self, proposal.first_index)
+        self._done[proposal.first_index] = lambda code: None
+        self._after_input("propose", configuration, "at", proposal.first_index)
+        return ResponseCode.SUCCESS
+
     def set_disk_full(self, is_full: bool) -> None:
         self.node.set_disk_full(is_full)
         self._after_input("disk full", is_full)
@@ -222,6 +261,10 @@ class Host:
         if now_ms >= self.node.deadline_ms():
             self._tick(now_ms)
         self._lay_out_term_start()
+        step = self.node.next_configuration(now_ms)
+        if step is not None:
+            self.world.watcher.checked(self)  # what is committed so far has the majority of the old voters
+            self.propose_configuration(step)
         self._carry_out(self.node.take_output(now_ms))
         self.world.watcher.checked(self)
         self.world.watcher.turned(self)

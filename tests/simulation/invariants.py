@@ -7,7 +7,9 @@ agree with itself. All checks are incremental: an event costs in proportion to w
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
+from dledger.core.membership import ConfigurationEntry, voters_changed
 from dledger.core.messages import VoteRequest, VoteResponse, VoteResult
 from dledger.core.output import Completion, Envelope
 from dledger.core.types import NO_INDEX, Epoch, ResponseCode, Role
@@ -39,6 +41,8 @@ class NodeRecord:
     votes: dict[int, str] = field(default_factory=dict)
     told_votes: dict[int, str] = field(default_factory=dict)
     changes: int = 0
+    newest: ConfigurationEntry | None = None
+    """The configuration that was checked last."""
     lost: dict[int, StoredEntry] = field(default_factory=dict)
     """What its disk held durably and lost, while it is impaired."""
 
@@ -71,8 +75,8 @@ class Checker:
 
     def started(self, host: Host) -> None:
         self.trace(host, "start", host.hard_state, host.store.log_state())
-        if len(self.hosts) == 1:
-            self._forget_after(host.store.end_index)
+        if host.configuration.voters == (host.name,):
+            self._forget_after(host)
         old = self.records.get(host.name, NodeRecord())
         node = host.node
         require(node.term >= old.durable_term, host.name, "restarts at term", node.term, old.durable_term)
@@ -82,9 +86,20 @@ class Checker:
         )
         self.checked(host)
 
-    def _forget_after(self, end_index: int) -> None:
-        """A group of one may use a term again of which nothing became durable: nobody else saw it."""
-        self._entries = {key: value for key, value in self._entries.items() if key[0] <= end_index}
+    def _forget_after(self, host: Host) -> None:
+        """The only voter of a group may use a term again of which nothing became durable, if no learner got
+        anything of it.
+        """
+        others = [other.store for other in self.hosts.values() if other is not host]
+
+        def is_known(index: int, term: int) -> bool:
+            found = (store.entry(index) for store in others)
+            return any(entry is not None and entry.term == term for entry in found)
+
+        end_index = host.store.end_index
+        self._entries = {
+            key: value for key, value in self._entries.items() if key[0] <= end_index or is_known(*key)
+        }
 
     def appended(self, host: Host, first_index: int) -> None:
         """Log matching (Raft §5.3): index and term name one entry and one predecessor."""
@@ -158,7 +173,18 @@ class Checker:
                 self.elections += 1
                 self._check_leader_completeness(host)
         record.role = node.role
+        self._check_members(host)
         self._advance_commit(host)
+
+    def _check_members(self, host: Host) -> None:
+        """Majorities of configurations that follow each other in a log share a member (thesis 4.1)."""
+        history = host.node.members.history
+        if history is None or history.entries[-1] == self.records[host.name].newest:
+            return
+        self.records[host.name].newest = history.entries[-1]
+        for one, other in pairwise(history.entries):
+            changed = voters_changed(one.configuration, other.configuration)
+            require(one.index < 0 or len(changed) <= 1, host.name, "changes voters", changed, one, other)
 
     def turned(self, host: Host) -> None:
         """At the end of a turn, when the store has every operation of the node."""
@@ -190,7 +216,8 @@ class Checker:
         record = self.records.setdefault(host.name, NodeRecord())
         record.durable_term = host.hard_state.term
         record.votes = {}
-        if len(self.hosts) > 3:  # two may lose theirs, one of them a candidate whom nobody else knew
+        # Two may lose theirs, one of them a candidate that no other node knew; or this one was removed.
+        if len(self.hosts) > 3 or host.first is not None:
             record.told_votes = {}
         else:  # its own candidacies are over: had one been won, a voter that is sound would know the term
             told = record.told_votes
@@ -229,10 +256,13 @@ class Checker:
             )  # fmt: skip
             return
         require(entry.index == self.commit_index + 1, host.name, "commits", entry.index, "with a gap")
-        holders = [name for name, other in self.hosts.items() if self._has_stored(other, entry)]
+        # Of the voters of the leader's newest configuration, committed or not (thesis 4.1): it commits first.
+        voters = host.node.members.voters
+        holders = [name for name in voters if self._has_stored(self.hosts[name], entry)]
         require(
-            2 * len(holders) > len(self.hosts),
+            2 * len(holders) > len(voters),
             host.name, "commits", entry.index, "of term", entry.term, "that is on the disks of", holders,
+            "of", voters,
         )  # fmt: skip
         self.committed.append(entry)
         self.commit_terms.append(max([host.node.term, *self.commit_terms[-1:]]))

@@ -1,11 +1,13 @@
 """The options of one run, drawn by its seed (swarm testing: each run has some faults and not others)."""
 
+import enum
 import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dledger.core.config import Config
 from tests.simulation.damage_options import DamageOptions, draw_damage
+from tests.simulation.members import MembersOptions, draw_members
 from tests.simulation.network import NetworkOptions
 from tests.simulation.surroundings import DiskOptions
 
@@ -83,12 +85,14 @@ class Options:
     faults: FaultOptions = field(default_factory=FaultOptions)
     workload: WorkloadOptions = field(default_factory=WorkloadOptions)
     damage: DamageOptions = field(default_factory=DamageOptions)
+    members: MembersOptions = field(default_factory=MembersOptions)
 
     def config_of(self, number: int) -> Config:
+        """Of a first member, or of a spare node, which has a number beyond them."""
         names = tuple(f"n{n}" for n in range(self.nodes))
         preferred = None if self.preferred_leader is None else names[self.preferred_leader]
         settings: dict[str, Any] = {"preferred_leader_id": preferred, **self.config}
-        return Config(group="sim", self_id=names[number], peers=names, **settings)
+        return Config(group="sim", self_id=f"n{number}", peers=names, **settings)
 
 
 def draw_options(seed: int) -> Options:
@@ -120,6 +124,38 @@ def of_two(options: Options) -> Options:
     """The same for a group of two, in which nothing is committed and no leader elected without both."""
     preferred = options.preferred_leader
     return replace(options, nodes=2, preferred_leader=None if preferred is None else preferred % 2)
+
+
+def draw_changing_options(seed: int) -> Options:
+    """As `draw_options`, and the members change: another family again."""
+    options = draw_options(seed)
+    rng = random.Random(f"{seed} members config")
+    config = {
+        **options.config,
+        "promotion_lag_bytes": rng.choice((1, 200, 10_000)),
+        "departure_ms": rng.choice((1, 300, 10_000)),
+    }
+    return replace(options, config=config, preferred_leader=None, members=draw_members(seed))
+
+
+class Family(enum.StrEnum):
+    """What a seed draws besides the faults of all: nothing, disks that lose their content, or members that
+    change.
+    """
+
+    SOUND = "sound"
+    DAMAGE = "damage"
+    MEMBERS = "members"
+
+
+def draw_of(family: Family, seed: int) -> Options:
+    """The options of a seed in this family."""
+    draw = {
+        Family.SOUND: draw_options,
+        Family.DAMAGE: draw_damaging_options,
+        Family.MEMBERS: draw_changing_options,
+    }[family]
+    return draw(seed)
 
 
 def _maybe(rng: random.Random, probability: float, low: int, high: int) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tests.simulation.options import Family
 from tests.simulation.world import Summary, run_seed
 from tests.support.seed_limit import seed_limit
 
@@ -22,25 +23,27 @@ class SeedOutcome:
     failure: str | None
 
 
-def describe_failure(seed: int, error: BaseException, is_damaging: bool = False) -> str:
+def describe_failure(seed: int, error: BaseException, family: Family = Family.SOUND) -> str:
     """One line: what broke, and the command that repeats it."""
     text = " ".join(str(error).split())
-    command = f"python -m tests.simulation {seed}{' --damage' if is_damaging else ''} --trace"
+    command = f"python -m tests.simulation {seed} --family {family} --trace"
     return f"seed {seed}: {type(error).__name__}: {text[:400]} ({command})"
 
 
-def run_one(seed: int, is_damaging: bool = False) -> SeedOutcome:
+def run_one(seed: int, family: Family = Family.SOUND) -> SeedOutcome:
     """Runs a seed; whatever it raises becomes its failure."""
     try:
         with seed_limit():
-            return SeedOutcome(seed, run_seed(seed, is_damaging=is_damaging), None)
+            return SeedOutcome(seed, run_seed(seed, family=family), None)
     except Exception as error:  # noqa: BLE001 (a run may break in any way; each is a finding)
-        return SeedOutcome(seed, None, describe_failure(seed, error, is_damaging))
+        return SeedOutcome(seed, None, describe_failure(seed, error, family))
 
 
-def run_many(seeds: Iterable[int], processes: int = 1, is_damaging: bool = False) -> Iterator[SeedOutcome]:
+def run_many(
+    seeds: Iterable[int], processes: int = 1, family: Family = Family.SOUND
+) -> Iterator[SeedOutcome]:
     """The outcomes, in the order of the seeds."""
-    run = partial(run_one, is_damaging=is_damaging)
+    run = partial(run_one, family=family)
     if processes == 1:
         yield from map(run, seeds)
         return

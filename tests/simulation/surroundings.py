@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from dledger.core.config import Config
+from dledger.core.membership import Configuration
 from dledger.core.node import Node
 from dledger.core.output import Completion, Envelope
 from dledger.core.types import HardState, Impairment
@@ -36,7 +37,9 @@ class SeededRng:
         return self._rng.randint(low, high)
 
 
-NodeFactory = Callable[[Config, HardState, MemoryLog, "SeededRng", int, Impairment | None], Node]
+NodeFactory = Callable[
+    [Config, HardState, MemoryLog, "SeededRng", int, Impairment | None, Configuration | None], Node
+]
 
 
 def make_node(
@@ -46,8 +49,9 @@ def make_node(
     rng: "SeededRng",
     now_ms: int,
     impairment: Impairment | None,
+    first: Configuration | None = None,
 ) -> Node:
-    return Node(config, hard_state, store.log_state(), store, rng, now_ms, impairment)
+    return Node(config, hard_state, store.log_state(), store, rng, now_ms, impairment, first)
 
 
 class Watcher(Protocol):

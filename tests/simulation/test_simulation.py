@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from tests.simulation.options import Family
 from tests.simulation.seeds import known_seeds, run_many, run_one
 from tests.support.long_runs import is_long_run
 from tests.support.repeated_runs import traces_of
@@ -15,9 +16,9 @@ from tests.support.repeated_runs import traces_of
 BASE_SEEDS = 300 if is_long_run() else 40
 
 
-def check(seeds: Iterable[int], *, is_damaging: bool = False) -> None:
+def check(seeds: Iterable[int], family: Family = Family.SOUND) -> None:
     """Runs the seeds; fails with one line for each that broke."""
-    outcomes = list(run_many(seeds, 1, is_damaging))
+    outcomes = list(run_many(seeds, 1, family))
     failures = [outcome.failure for outcome in outcomes if outcome.failure is not None]
     if failures:
         pytest.fail("\n".join(failures), pytrace=False)
@@ -37,7 +38,11 @@ def test_base_seeds_hold() -> None:
 
 
 def test_base_seeds_hold_while_disks_are_damaged() -> None:
-    check(range(BASE_SEEDS), is_damaging=True)
+    check(range(BASE_SEEDS), Family.DAMAGE)
+
+
+def test_base_seeds_hold_while_members_change() -> None:
+    check(range(BASE_SEEDS), Family.MEMBERS)
 
 
 def test_seed_run_again_in_another_process_gives_the_same_run() -> None:

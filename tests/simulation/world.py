@@ -4,14 +4,16 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from dledger.core.membership import Configuration, MemberRole
 from dledger.core.types import NO_INDEX, Role
 from tests.simulation.clock import NodeClock, VirtualClock
 from tests.simulation.damage import Damage
 from tests.simulation.faults import Faults
 from tests.simulation.host import Host
 from tests.simulation.invariants import Checker, require
+from tests.simulation.members import MemberChanges, member
 from tests.simulation.network import Network, NetworkOptions
-from tests.simulation.options import Options, draw_damaging_options, draw_options
+from tests.simulation.options import Family, Options, draw_of
 from tests.simulation.surroundings import DiskOptions, NodeFactory, Surroundings, make_node
 from tests.simulation.workload import Operation, Outcome, Workload
 from tests.support.memory_log import MemoryLog
@@ -65,19 +67,23 @@ class World:
             self.clock, self.network, self.checker, self.rng, options.disk, factory
         )
         self.hosts: dict[str, Host] = {}
-        for number in range(options.nodes):
-            host = Host(
-                self.surroundings,
-                options.config_of(number),
-                self._draw_clock(),
-                make_log(options),
-            )
+        for number in range(options.nodes + options.members.spares):
+            config = options.config_of(number)
+            first = None
+            if number >= options.nodes:
+                first = Configuration.of_voters(config.peers).with_member(
+                    member(config.self_id, MemberRole.LEARNER)
+                )
+            host = Host(self.surroundings, config, self._draw_clock(), make_log(options), first)
+            if first is not None:
+                host.impair("its disk is empty", is_vote_lost=True)
             self.hosts[host.name] = host
             self.network.attach(host.name, host)
         self.checker.hosts = self.hosts
         self.workload = Workload(self.clock, self.rng, options.workload, list(self.hosts.values()))
         self.faults = Faults(self.clock, self.rng, options.faults, self.network, self.hosts)
         self.damage = Damage(self.clock, options.seed, options.damage, self.hosts)
+        self.members = MemberChanges(self.clock, options.seed, options.members, self.hosts)
         self.surroundings.on_moment = self.faults.on_moment
         self.events = 0
 
@@ -128,12 +134,19 @@ class World:
             (host.node.term, host.node.leader_id, host.node.end_index, host.node.commit_index)
             == (first.term, leader.name, first.end_index, first.commit_index)
             and host.store.disk.end_index == first.end_index
-            for host in self.up()
+            for host in self._members(leader)
         )
 
+    def _members(self, leader: Host) -> list[Host]:
+        """The live members of the group by the leader's log."""
+        return [host for host in self.up() if host.name in leader.configuration.ids]
+
     def is_sound(self) -> bool:
-        """Every node votes."""
-        return all(host.impairment is None and host.node.is_electable for host in self.up())
+        """Every member has its promises, and no change of the members is left half done."""
+        leader = self.leader()
+        if leader is None or leader.node.members.has_steps:
+            return False
+        return all(host.impairment is None and host.node.is_sound for host in self._members(leader))
 
     def describe(self) -> str:
         return "; ".join(
@@ -153,9 +166,11 @@ class World:
         self.workload.start()
         self.faults.start()
         self.damage.start()
+        self.members.start()
         self._run_safety_phase()
         self.workload.stop()
         self.damage.stop()
+        self.members.stop()
         self.faults.stop()
         self.network.options = NetworkOptions()
         self.surroundings.disk = DiskOptions()
@@ -175,7 +190,7 @@ class World:
             self.network.sent,
             converged_after_ms,
             self.clock.now_us // 1_000,
-            self.faults.counts + self.network.counts + self.damage.counts,
+            self.faults.counts + self.network.counts + self.damage.counts + self.members.counts,
         )
 
     def _run_safety_phase(self) -> None:
@@ -222,7 +237,7 @@ class World:
         require(self.is_converged(), "diverged while idle", self.describe())
         config = self.options.config_of(0)
         beat_ms = min(config.heartbeat_interval_ms, config.commit_interval_ms)
-        allowed = 6 * self.options.nodes * (QUIET_MS // beat_ms + 2)
+        allowed = 6 * len(self.hosts) * (QUIET_MS // beat_ms + 2)
         require(self.network.sent - sent <= allowed, "idle cluster sent", self.network.sent - sent, allowed)
 
     def _leads(self, name: str) -> bool:
@@ -249,8 +264,11 @@ class World:
 
 
 def run_seed(
-    seed: int, *, factory: NodeFactory = make_node, is_tracing: bool = False, is_damaging: bool = False
+    seed: int,
+    *,
+    factory: NodeFactory = make_node,
+    is_tracing: bool = False,
+    family: Family = Family.SOUND,
 ) -> Summary:
-    """Runs one seed; is_damaging: of the family in which disks are damaged. Raises what its run raises."""
-    options = draw_damaging_options(seed) if is_damaging else draw_options(seed)
-    return World(options, factory=factory, is_tracing=is_tracing).run()
+    """Runs one seed of a family. Raises what its run raises."""
+    return World(draw_of(family, seed), factory=factory, is_tracing=is_tracing).run()
