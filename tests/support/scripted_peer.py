@@ -9,9 +9,9 @@ from typing import Any
 
 from dledger.codec import PROTOCOL_VERSION, FrameDecoder, Handshake, Hello, encode_frame, version_needed
 from dledger.core.messages import Message
+from tests.support.polling import loop_turns
 
 FRAME_BYTES_MAX = 1 << 16
-WAIT_S = 5.0
 
 
 def bytes_of(*frames: Message | Handshake) -> bytes:
@@ -33,9 +33,11 @@ class ScriptedConnection:
     def send_bytes(self, data: bytes) -> None:
         self._writer.write(data)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """At once, whatever is unsent."""
         self._reading.cancel()
-        self._writer.close()
+        self._writer.transport.abort()
+        await asyncio.gather(self._reading, self._writer.wait_closed(), return_exceptions=True)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         decoder = FrameDecoder(FRAME_BYTES_MAX)
@@ -76,8 +78,9 @@ async def scripted_node() -> AsyncIterator[ScriptedNode]:
         yield node
     finally:
         server.close()
+        await loop_turns()  # what it has accepted gets its connection
         for connection in node.connections:
-            connection.close()
+            await connection.close()
 
 
 @asynccontextmanager
@@ -87,7 +90,7 @@ async def dialled(address: tuple[str, int]) -> AsyncIterator[ScriptedConnection]
     try:
         yield connection
     finally:
-        connection.close()
+        await connection.close()
 
 
 def is_of_version_2(frame: Any) -> bool:
