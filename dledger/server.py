@@ -365,8 +365,7 @@ class DLedgerServer:
         self.write_metrics = self._writer.metrics
         self._tasks: tuple[asyncio.Task[None], ...] = ()
         self._event_log = EventLog(config.self_id)
-        self._is_running = False
-        self._has_failed = False
+        self._is_running = self._has_failed = False
 
     def set_observer(self, observer: Observer) -> None:
         """Must be called before `start`."""
@@ -522,8 +521,8 @@ class DLedgerServer:
 
     @property
     def _is_beginning(self) -> bool:
-        """Whether this node leads a new group, which has no configuration yet. A group that begins with members
-        of this release needs no way back to an older one.
+        """Whether this node leads a new group, which has no configuration yet. A group that begins with
+        members of this release needs no way back to an older one.
         """
         node = self._node
         is_new = self._was_empty and node.term_start_index == 0
