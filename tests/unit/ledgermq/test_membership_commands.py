@@ -232,7 +232,7 @@ def test_a_member_of_a_local_cluster_gets_its_files_and_a_place_in_the_plan(
     config = load_config(local / "n3" / "broker.toml")
     assert (config.dledger_join, [peer.id for peer in config.peers]) == (True, ["n0", "n1", "n2", "n3"])
     assert config.replication_tls is not None
-    assert config.replication_tls.certificate.exists()
+    assert (local / "certificates" / "n3.pem").exists()
     assert (local / "n3" / "broker.toml").stat().st_mode & 0o077 == 0
     assert (local / "n0" / "broker.toml").read_bytes() == before, "the first members stay as they were"
     assert [node.id for node in require_plan(local).nodes] == ["n0", "n1", "n2", "n3"]
