@@ -6,16 +6,15 @@ log had one, and whom a joining node asks.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from broker.config import BrokerConfig
 from dledger.core.membership import (
     FIXED_MEMBERS_LEVEL,
     Configuration,
+    ConfigurationEntry,
     Member,
     MemberRole,
-    MembershipStatus,
     first_configuration,
 )
 from dledger.server import DLedgerServer
@@ -30,29 +29,27 @@ class GroupMembers:
     def __init__(self, config: BrokerConfig, engine: DLedgerServer | None) -> None:
         self._config = config
         self._engine = engine
-        self._peers = {peer.id: Member(peer.id, peer.host, peer.port) for peer in config.peers}
+
         self._listeners: list[Callable[[], None]] = []
         self._known: Configuration | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def status(self) -> MembershipStatus:
+    @property
+    def entry(self) -> ConfigurationEntry:
+        """The newest configuration in this node's log, committed or not."""
         if self._engine is not None:
-            return self._engine.membership()
-        configuration = Configuration(tuple(self._peers.values()), FIXED_MEMBERS_LEVEL)
-        (first,) = first_configuration(configuration)
-        return MembershipStatus(first, is_committed=True)
+            return self._engine.members
+        members = tuple(Member(peer.id, peer.host, peer.port) for peer in self._config.peers)
+        (first,) = first_configuration(Configuration(members, FIXED_MEMBERS_LEVEL))
+        return first
+
+    @property
+    def is_committed(self) -> bool:
+        return self._engine is None or self.entry.index <= self._engine.commit_index
 
     @property
     def configuration(self) -> Configuration:
-        """Each member with its address, also where the engine has not been given one."""
-        configuration = self.status().entry.configuration
-        if all(member.host for member in configuration.members):
-            return configuration
-        return replace(configuration, members=tuple(map(self._addressed, configuration.members)))
-
-    def _addressed(self, member: Member) -> Member:
-        peer = self._peers.get(member.id)
-        return member if member.host or peer is None else replace(member, host=peer.host, port=peer.port)
+        return self.entry.configuration
 
     @property
     def all(self) -> tuple[Member, ...]:
@@ -66,7 +63,7 @@ class GroupMembers:
     @property
     def own_role(self) -> MemberRole | None:
         """None: this node is no member. It was removed, or has not been added yet."""
-        own = self.status().entry.configuration.member(self._config.dledger_self_id)
+        own = self.configuration.member(self._config.dledger_self_id)
         return None if own is None else own.role
 
     @property

@@ -95,7 +95,7 @@ class MembersAdmin:
         connected = {own_id, *(each.id for each in self._members.others if engine.is_connected(each.id))}
         return GroupNow(
             configuration=self._members.configuration,
-            is_committed=self._members.status().is_committed,
+            is_committed=self._members.is_committed,
             leader_id=own_id,
             keeping_up={own_id, *(peer.id for peer in _keeping_up(status) if peer.id in connected)},
             connected=connected,

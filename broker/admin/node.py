@@ -127,12 +127,12 @@ class NodeStatusBuilder:
         return tuple(self._peer_view(peer, engine, by_id.get(peer.id)) for peer in others)
 
     def _member_fields(self) -> dict[str, Any]:
-        status = self._members.status()
+        entry = self._members.entry
         return {
-            "members": tuple(map(member_view, self._members.all)),
-            "configuration_index": status.entry.index,
-            "is_configuration_committed": status.is_committed,
-            "format_level": status.entry.configuration.format_level,
+            "members": tuple(map(member_view, entry.configuration.members)),
+            "configuration_index": entry.index,
+            "is_configuration_committed": self._members.is_committed,
+            "format_level": entry.configuration.format_level,
         }
 
     def _begin_position(self, status: NodeStatus) -> int | None:

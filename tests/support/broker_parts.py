@@ -10,7 +10,7 @@ from broker.feature import Feature, install, join, make_core
 from broker.monitoring.statistics import BrokerStatistics
 from broker.state.state import ReplicatedState
 from broker.store.message_log import LogMetrics, OpenedLog
-from dledger.core.membership import Configuration, ConfigurationEntry, Member, MembershipStatus
+from dledger.core.membership import Configuration, ConfigurationEntry, Member
 from dledger.core.status import NodeStatus
 from dledger.core.types import ResponseCode, Role
 from dledger.environment import Environment, monotonic_ms
@@ -50,9 +50,14 @@ class FakeEngine(DLedgerServer):
     def status(self) -> NodeStatus:
         return self.node_status
 
-    def membership(self) -> MembershipStatus:
+    @property
+    def members(self) -> ConfigurationEntry:
         assert self.configuration is not None, "the parts give it one"
-        return MembershipStatus(ConfigurationEntry(7, 3, self.configuration), self.is_configuration_committed)
+        return ConfigurationEntry(7, 3, self.configuration)
+
+    @property
+    def commit_index(self) -> int:
+        return 9 if self.is_configuration_committed else 6
 
     def propose_configuration(
         self, new: Configuration, on_done: Callable[[ResponseCode], None]

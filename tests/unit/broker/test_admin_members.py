@@ -216,15 +216,6 @@ async def test_the_status_has_the_members_of_the_log(tmp_path: Path) -> None:
     ]
 
 
-async def test_members_without_an_address_have_that_of_the_configuration(tmp_path: Path) -> None:
-    operator = Operator(tmp_path, engine_of())
-    assert operator.engine is not None
-    operator.engine.configuration = Configuration.of_voters(["n0", "n1"])
-    members = (await read_status(operator)).members
-    assert members is not None
-    assert [each.replication_address for each in members] == ["127.0.0.1:10914", "127.0.0.1:10924"]
-
-
 async def test_a_status_of_an_older_release_has_no_members(tmp_path: Path) -> None:
     answer = await Operator(tmp_path, engine_of()).ask(RequestCode.LEDGERMQ_NODE_STATUS)
     fields = orjson.loads(answer.body)
