@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from admin_api.brokers.changes import BrokerChanger, CleaningService, NameServer
     from admin_api.brokers.service import BrokerService
     from admin_api.cluster.grpc_clients import GrpcClients
+    from admin_api.cluster.members import Members
     from admin_api.cluster.reader import ClusterReader
     from admin_api.cluster.replication import Replication
     from admin_api.dead_letters.queues import DlqQueues
@@ -133,6 +134,12 @@ class Services:
         from admin_api.cluster.replication import Replication
 
         return Replication(self.gateway, self.directory, self.reader)
+
+    @cached_property
+    def members(self) -> "Members":
+        from admin_api.cluster.members import Members
+
+        return Members(self.gateway, self.replication)
 
     @cached_property
     def topic_tables(self) -> "TopicTables":

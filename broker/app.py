@@ -71,7 +71,9 @@ class Broker:
         self._features = install_features(self.core)
         engine = opened.engine
         term = (lambda: 0) if engine is None else (lambda: engine.term)
-        self._registration = Registration(config, self._state, self._log, self.core.namesrv_client, term)
+        self._registration = Registration(
+            config, self._state, self._log, self.core.namesrv_client, term, self.core.members
+        )
         self._server = RemotingServer(
             self.core.router, config.bind_address, config.listen_port, tls=tls, shares=self.core.shares
         )

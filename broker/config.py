@@ -14,7 +14,7 @@ import ipaddress
 import logging
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -120,6 +120,11 @@ def read_account(text: SecretStr, name_key: str, secret_key: str) -> tuple[str, 
     return name, secret
 
 
+def follower_broker_id(node_id: str) -> int:
+    """Of a member that is not the writable leader: n0 → 1, n1 → 2 (DLedgerRoleChangeHandler)."""
+    return int(node_id[1:]) + 1
+
+
 class BrokerConfig(BaseModel):
     """The settings of one node. Field aliases are the keys of the file; sizes are bytes unless the key
     says otherwise, times are in the unit RocketMQ gives the key.
@@ -158,9 +163,14 @@ class BrokerConfig(BaseModel):
     dledger_group: str = Field(default="", alias="dLegerGroup")
     """Name of the replica group; empty: `brokerName`."""
     dledger_peers: str = Field(default="", alias="dLegerPeers")
-    """Members and replication addresses: `n0-host:port;…`; empty: this node alone, at `listenPort` + 3."""
+    """First members and their replication addresses: `n0-host:port;…`; empty: this node alone, at
+    `listenPort` + 3. Once members were changed, those of the log count (docs/members.md)."""
     dledger_self_id: str = Field(default="n0", alias="dLegerSelfId")
     """This member; one letter and a number."""
+    dledger_join: bool = Field(default=False, alias="dLegerJoin")
+    """true: this member joins a running group. It starts empty and without a vote, and waits until it is
+    added (docs/members.md); `dLegerPeers` has it and the members that it asks. Of no meaning once it is one.
+    """
     replication_bind_address: str = Field(default="", alias="replicationBindAddress")
     """Address listened on for the other members; empty: `bindAddress`, but without certificates one of
     loopback.
@@ -472,8 +482,11 @@ class BrokerConfig(BaseModel):
             raise ValueError(
                 f"dLegerSelfId {self.dledger_self_id} is not among dLegerPeers ({', '.join(ids)})"
             )
-        if self.preferred_leader_id is not None and self.preferred_leader_id not in ids:
-            raise ValueError(f"preferredLeaderId {self.preferred_leader_id} is not among dLegerPeers")
+        if self.dledger_join and (not self.enable_dledger or len(ids) < 2):
+            raise ValueError(
+                "dLegerJoin needs a group: dLegerPeers with this member and at least one that is there "
+                "already"
+            )
         try:
             self.server_tls.check()
         except TlsSettingsError as error:
@@ -558,25 +571,17 @@ class BrokerConfig(BaseModel):
         """Where the other members are, as dLegerPeers says."""
         return [peer.host for peer in self.peers if peer.id != self.dledger_self_id]
 
-    @property
-    def quota_rules(self) -> QuotaRules:
-        """The quotas of clients. Other members forward the requests of many of them."""
+    def quota_rules(self, member_hosts: Iterable[str]) -> QuotaRules:
+        """The quotas of clients. `member_hosts`: the other members, which forward the requests of many."""
         return QuotaRules(
             Quota(
                 self.address_requests, self.address_bytes, self.address_connections, self.address_in_flight
             ),
             Quota(self.user_requests, self.user_bytes, self.user_connections, self.user_in_flight),
             self.quotas_on_loopback,
-            (*networks(self.quota_exempt), *self._member_networks()),
+            (*networks(self.quota_exempt), *_member_networks(member_hosts)),
             networks(self.grpc_endpoints),
         )
-
-    def _member_networks(self) -> Iterator[Network]:
-        for host in self.other_hosts:
-            # Those of loopback are the clients of this machine, too.
-            if not is_loopback(host):
-                with contextlib.suppress(ValueError):  # a name
-                    yield from networks(host)
 
     @property
     def name_servers(self) -> tuple[str, ...]:
@@ -618,10 +623,8 @@ class BrokerConfig(BaseModel):
 
     @property
     def follower_broker_id(self) -> int:
-        """The id a node that is not the writable leader registers under: n0 → 1, n1 → 2
-        (DLedgerRoleChangeHandler).
-        """
-        return int(self.dledger_self_id[1:]) + 1
+        """The id under which this node registers while it is not the writable leader."""
+        return follower_broker_id(self.dledger_self_id)
 
     @property
     def delete_hours(self) -> frozenset[int]:
@@ -646,6 +649,14 @@ class BrokerConfig(BaseModel):
 
 def _property_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _member_networks(hosts: Iterable[str]) -> Iterator[Network]:
+    for host in hosts:
+        # Those of loopback are the clients of this machine, too.
+        if not is_loopback(host):
+            with contextlib.suppress(ValueError):  # a name
+                yield from networks(host)
 
 
 _FIELD_OF: Final = {field.alias: name for name, field in BrokerConfig.model_fields.items() if field.alias}

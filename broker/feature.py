@@ -14,6 +14,7 @@ from broker.config import BrokerConfig
 from broker.consume.clients import ClientRegistry
 from broker.consume.queue_reader import ReadMetrics
 from broker.leadership import Forwarder, LeaderRequests, OnLeader, Readiness
+from broker.members import GroupMembers
 from broker.monitoring.put_metrics import PutMetrics
 from broker.monitoring.statistics import BrokerStatistics
 from broker.state.state import ReplicatedState
@@ -27,6 +28,7 @@ from remoting.client.aio import RemotingClient
 from remoting.client.tls import ClientTls
 from remoting.connection import Connection
 from remoting.fair_shares import FairShares
+from remoting.quotas import QuotaRules
 from remoting.router import BatchHandler, Handlers, Router
 
 
@@ -44,6 +46,8 @@ class Core:
     config: BrokerConfig
     environment: Environment
     opened: OpenedLog
+    members: GroupMembers
+    """Of the replica group."""
     state: ReplicatedState
     clients: ClientRegistry
     router: Router
@@ -105,12 +109,19 @@ def make_core(
     namesrv_client = client if is_alike else _client(config, config.namesrv_tls)
     log, engine = opened.log, opened.engine
     router = router or Router()
-    shares = FairShares(config.quota_rules, router)
-    state.on_settings_changed(lambda: shares.apply(config.quota_rules))
+    members = GroupMembers(config, engine)
+
+    def quota_rules() -> QuotaRules:
+        return config.quota_rules(member.host for member in members.others)
+
+    shares = FairShares(quota_rules(), router)
+    state.on_settings_changed(lambda: shares.apply(quota_rules()))
+    members.on_change(lambda: shares.apply(quota_rules()))
     return Core(
         config=config,
         environment=environment,
         opened=opened,
+        members=members,
         state=state,
         clients=ClientRegistry(),
         router=router,
@@ -118,7 +129,7 @@ def make_core(
         client=client,
         namesrv_client=namesrv_client,
         readiness=Readiness(log, engine, config.dledger_self_id, environment.monotonic_ms),
-        forwarder=Forwarder(config, log, engine, client),
+        forwarder=Forwarder(config, log, engine, client, members),
         tasks=BackgroundTasks(),
         statistics=BrokerStatistics(config.broker_cluster_name, environment.monotonic_ms),
         puts=PutMetrics(config.slow_put_ms),

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.config import BrokerConfig
+from broker.members import GroupMembers
 from commitlog.log import MessageLog
 from dledger.environment import monotonic_ms
 from dledger.server import DLedgerServer
@@ -161,8 +162,10 @@ class Forwarder:
         log: MessageLog,
         engine: DLedgerServer | None,
         client: RemotingClient,
+        members: GroupMembers,
     ) -> None:
         self._config = config
+        self._members = members
         self._log = log
         self._engine = engine
         self._client = client
@@ -197,14 +200,12 @@ class Forwarder:
         engine = self._engine
         if engine is None:
             return []
-        peers = [peer.id for peer in self._config.peers]
-        return [engine.client_addresses[each] for each in peers if self._is_reachable(each)]
+        others = [member.id for member in self._members.others]
+        return [engine.client_addresses[each] for each in others if self._is_reachable(engine, each)]
 
-    def _is_reachable(self, peer: str) -> bool:
-        engine = self._engine
-        assert engine is not None, "only a group has peers"
-        is_other = peer != self._config.dledger_self_id
-        return is_other and peer in engine.client_addresses and engine.is_connected(peer)
+    @staticmethod
+    def _is_reachable(engine: DLedgerServer, member_id: str) -> bool:
+        return member_id in engine.client_addresses and engine.is_connected(member_id)
 
     async def ask(self, address: str, request: RemotingCommand, timeout_s: float) -> RemotingCommand | None:
         """The node's answer to the same request; None when there came none."""

@@ -1,5 +1,6 @@
 """Registers this node at every name server: at the start, every registerNameServerPeriod, and at once when a
-topic or the node's role changes. The writable leader is brokerId 0, every other node int(selfId[1:]) + 1.
+topic or the node's role changes. The writable leader is brokerId 0, every other node int(selfId[1:]) + 1. A
+node that is no member of its group, or no more, is not registered: its log gets nothing more.
 
 Each name server has a link of its own, so that a dead one does not delay the others. A link keeps its
 connection, since a name server drops a broker whose connection closes; when that happens the link registers
@@ -17,6 +18,7 @@ from dataclasses import replace
 import orjson
 
 from broker.config import BrokerConfig
+from broker.members import GroupMembers
 from broker.state.state import ReplicatedState
 from broker.state.topics import PERM_READ_WRITE, EncodedTopics, TopicConfig
 from commitlog.log import MessageLog
@@ -46,13 +48,24 @@ class Registration:
         log: MessageLog,
         client: RemotingClient,
         term: Callable[[], int],
+        members: GroupMembers,
     ) -> None:
         self._config = config
         self._address = config.broker_address
         self._state = state
         self._log = log
         self._term = term
-        self._links = [_Link(address, client, self._register_command) for address in config.name_servers]
+        self._links = [
+            _Link(
+                address,
+                client,
+                self._register_command,
+                self._unregister_command,
+                lambda: members.is_member,
+            )
+            for address in config.name_servers
+        ]
+        members.on_change(self.trigger)
         self._encoded = EncodedTopics()
         self._tasks: list[asyncio.Task[None]] = []
         state.on_topics_changed(self.trigger)
@@ -85,7 +98,7 @@ class Registration:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(link.unregister(self._unregister_command()) for link in self._links))
+        await asyncio.gather(*(link.unregister() for link in self._links))
 
     def _register_command(self) -> RemotingCommand:
         config = self._config
@@ -129,9 +142,16 @@ class _Link:
     """One name server."""
 
     def __init__(
-        self, address: str, client: RemotingClient, make_command: Callable[[], RemotingCommand]
+        self,
+        address: str,
+        client: RemotingClient,
+        make_command: Callable[[], RemotingCommand],
+        make_unregister_command: Callable[[], RemotingCommand],
+        may_register: Callable[[], bool],
     ) -> None:
         self.address = address
+        self._make_unregister_command = make_unregister_command
+        self._may_register = may_register
         self._client = client
         self._make_command = make_command
         self._woken = asyncio.Event()
@@ -144,6 +164,10 @@ class _Link:
     async def keep_registered(self, period_s: float) -> None:
         while True:
             self._woken.clear()
+            if not self._may_register():
+                await self.unregister()
+                await self._woken.wait()
+                continue
             error = await self._register()
             self._report(error)
             await self._rest(period_s if error is None else RETRY_S)
@@ -185,7 +209,10 @@ class _Link:
         else:
             logger.warning("not registered at the name server %s: %s", self.address, error)
 
-    async def unregister(self, command: RemotingCommand) -> None:
+    async def unregister(self) -> None:
+        """Once, if it is registered and the name server can be reached within a second."""
         if self._is_registered:
             with contextlib.suppress(RemotingError):
+                command = self._make_unregister_command()
                 await self._client.invoke(self.address, command, UNREGISTER_TIMEOUT_S)
+            self._is_registered = None

@@ -87,6 +87,7 @@ PLACES: Final = {
     "admin": "ledgermq.commands.local",
     "grpc": "ledgermq.commands.local",
     "node": "ledgermq.commands.nodes",
+    "member": "ledgermq.commands.membership",
     "cluster": "ledgermq.commands.members",
     "status": "ledgermq.commands.cluster",
     "doctor": "ledgermq.commands.cluster",

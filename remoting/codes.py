@@ -155,6 +155,9 @@ class RequestCode(IntEnum):
     """Ext field `address`: the sender is the gRPC endpoint there, and answers 65007 over the connection."""
     LEDGERMQ_GRPC_CLIENTS = 65007
     """A page of the clients of the gRPC endpoint at `address`, which the broker asks."""
+    LEDGERMQ_CHANGE_MEMBERS = 65008
+    """Add, remove, replace, move, promote or demote a member; see docs/members.md. Answered when the first
+    step is committed."""
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052

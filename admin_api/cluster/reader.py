@@ -20,7 +20,10 @@ from admin_api.cluster.schemas import (
     GrpcEndpointView,
     LastKnown,
     LogView,
+    MemberProgress,
+    MembershipView,
     NamesrvView,
+    NodeMember,
     NodeState,
     NodeView,
     PushView,
@@ -159,12 +162,50 @@ def _group_view(group: _Group, answers: Mapping[str, Answer], memory: Memory) ->
         epochs=[EpochView(term=e.term, first_index=e.first_index) for e in newest.epochs] if newest else None,
         watermarks_by_term=_watermarks(leader) if leader else None,
         elections=_elections(group.statuses.values()) if group.statuses else None,
+        membership=_membership(newest),
         nodes=nodes,
     )
 
 
 def _term(status: NodeStatusMessage) -> int:
     return -1 if status.term is None else status.term
+
+
+def _membership(newest: NodeStatusMessage | None) -> MembershipView | None:
+    if newest is None or newest.members is None:
+        return None
+    index, level = newest.configuration_index, newest.format_level
+    if index is None or level is None or newest.is_configuration_committed is None:
+        return None
+    return MembershipView(
+        format_level=level, configuration_index=index, is_committed=newest.is_configuration_committed
+    )
+
+
+def _member_views(newest: NodeStatusMessage | None) -> dict[str, NodeMember] | None:
+    """By id; None: not known. How much of the log each has only the leader knows."""
+    if newest is None or newest.members is None:
+        return None
+    return {
+        member.id: NodeMember(
+            role=member.role,
+            replaces=member.replaces,
+            replication_address=member.replication_address,
+            progress=_progress(newest, member.id),
+        )
+        for member in newest.members
+    }
+
+
+def _progress(leader: NodeStatusMessage, member_id: str) -> MemberProgress | None:
+    peer = next((peer for peer in leader.peers if peer.id == member_id), None)
+    end, begin = leader.end_position, leader.begin_position
+    if peer is None or peer.lag_bytes is None or end is None or begin is None:
+        return None
+    total = end - begin
+    return MemberProgress(
+        total_bytes=total, received_bytes=max(0, total - peer.lag_bytes), bytes_per_s=peer.bytes_per_s
+    )
 
 
 def _watermarks(leader: NodeStatusMessage) -> dict[str, dict[str, int]]:
@@ -209,10 +250,14 @@ def _nodes(
 ) -> list[NodeView]:
     broker_ids = {entry.address: entry.broker_id for entry in group.listed}
     peers = group.peers()
+    members = _member_views(group.newest())
     views = [_up_node(s, _from_leader(s.node_id, leader), broker_ids) for s in group.statuses.values()]
-    for node_id in (peers.keys() | remembered.keys()) - group.statuses.keys():
+    # A node that was removed, and is down as it is meant to be, is not shown.
+    silent_ids = peers.keys() | remembered.keys() if members is None else members.keys()
+    for node_id in silent_ids - group.statuses.keys():
         silent = _Silent(node_id, peers.get(node_id), _from_leader(node_id, leader), remembered.get(node_id))
         views.append(_silent_node(silent, broker_ids, answers))
+    views = [view.model_copy(update={"member": (members or {}).get(view.id or "")}) for view in views]
     shown = {view.remoting_address for view in views}
     views.extend(_unnamed_node(e, answers.get(e.address)) for e in group.listed if e.address not in shown)
     return sorted(views, key=lambda view: (view.id is None, view.id or "", view.remoting_address or ""))

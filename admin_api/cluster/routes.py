@@ -9,12 +9,22 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
+from admin_api.changes import Action
 from admin_api.cluster.examples import GROUP_EXAMPLE, PROBLEM_EXAMPLE
 from admin_api.cluster.feed import Feed
 from admin_api.cluster.grpc_clients import GrpcClientView
 from admin_api.cluster.history import GroupHistory, History, HistorySample, HistoryView
+from admin_api.cluster.members import (
+    FormatLevel,
+    MemberRow,
+    MembersView,
+    NewAddress,
+    NewMember,
+    NewRole,
+    Replacement,
+)
 from admin_api.cluster.replication import LeaderChoice, PreferredLeader, ReplicationSettings, ReplicationView
-from admin_api.cluster.schemas import ClusterView, NodeState
+from admin_api.cluster.schemas import ClusterView, MemberProgress, NodeState
 from admin_api.problems import MEDIA_TYPE, ProblemError
 from admin_api.routing import (
     MakeDep,
@@ -27,9 +37,11 @@ from admin_api.routing import (
     problems,
     require,
     shown,
+    shown_preview,
 )
-from admin_api.schema import Page, Problem
+from admin_api.schema import EffectView, Page, Problem
 from admin_api.security.policy import Role
+from broker.admin.types import ChangeKind
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 
@@ -258,3 +270,111 @@ async def put_preferred_leader(
 ) -> Response:
     """Every node of the group has it, also after a restart. Another that leads hands over by itself."""
     return await make(services.replication.prefer(group, preferred.node_id))
+
+
+_GIB: Final = 1024**3
+_MEMBERS: Final = shown(
+    MembersView(
+        group="broker-a",
+        leader_id="n1",
+        term=4,
+        format_level=3,
+        configuration_index=2_040,
+        is_committed=True,
+        members=[
+            MemberRow(
+                id="n3",
+                role="joining",
+                replaces="n0",
+                is_leader=False,
+                state=NodeState.UP,
+                replication_address="127.0.0.1:10944",
+                remoting_address="127.0.0.1:10941",
+                progress=MemberProgress(
+                    total_bytes=20 * _GIB, received_bytes=5 * _GIB, bytes_per_s=90 * 1024**2
+                ),
+                is_in_sync=False,
+                problem=None,
+            )
+        ],
+        strangers=[],
+    )
+)
+_ADDED: Final = shown_preview(
+    Action.MEMBER_REPLACE,
+    "replication group broker-a",
+    EffectView(subject="member n3", before=None, after="joining at 127.0.0.1:10944, replaces n0"),
+    EffectView(subject="step 1", after="n3 at 127.0.0.1:10944 gets the whole log, without a vote."),
+)
+MemberId = Annotated[
+    str, Path(alias="id", min_length=1, max_length=32, description="of a member, such as `n2`")
+]
+Forced = Annotated[
+    bool, Query(description="also where fewer than a majority of the voters keep up afterwards")
+]
+_CHANGED: Final = changing(Role.ADMIN, _ADDED)
+
+
+@replication_router.get(
+    "/members",
+    summary="Its members",
+    dependencies=[Depends(require(Role.READ)), Depends(costly)],
+    responses={**_UNKNOWN, **_MEMBERS},
+)
+async def get_members(services: ServicesDep, group: ReplicationGroup) -> MembersView:
+    """Who votes, who only gets the log, and how many bytes of it one that joins has. By the newest
+    configuration in the leader's log."""
+    return await services.members.view(group)
+
+
+@replication_router.post("/members", summary="Add a member", **_CHANGED)
+async def add_member(
+    services: ServicesDep, make: MakeDep, group: ReplicationGroup, new: NewMember
+) -> Response:
+    """It gets the log without a vote, and its vote when it has nearly all of it. Answered when it is a
+    member: `GET` shows its progress."""
+    values = {"id": new.id, "address": new.address, "role": new.role, "force": new.force}
+    return await make(services.members.change(group, ChangeKind.ADD, **values))
+
+
+@replication_router.delete("/members/{id}", summary="Remove a member", **_CHANGED)
+async def remove_member(
+    services: ServicesDep, make: MakeDep, group: ReplicationGroup, member_id: MemberId, force: Forced = False
+) -> Response:
+    """Dead or alive. One that leads hands leadership over. One that joins is given up."""
+    return await make(services.members.change(group, ChangeKind.REMOVE, id=member_id, force=force))
+
+
+@replication_router.post("/members/{id}/replace", summary="Put another in a member's place", **_CHANGED)
+async def replace_member(
+    services: ServicesDep, make: MakeDep, group: ReplicationGroup, member_id: MemberId, new: Replacement
+) -> Response:
+    """The new one joins; when it votes, the old one is removed."""
+    values = {"old": member_id, "id": new.id, "address": new.address, "force": new.force}
+    return await make(services.members.change(group, ChangeKind.REPLACE, **values))
+
+
+@replication_router.put("/members/{id}/address", summary="Change a member's address", **_CHANGED)
+async def move_member(
+    services: ServicesDep, make: MakeDep, group: ReplicationGroup, member_id: MemberId, new: NewAddress
+) -> Response:
+    """The same member, with its files, at another host or port."""
+    values = {"id": member_id, "address": new.address, "force": new.force}
+    return await make(services.members.change(group, ChangeKind.MOVE, **values))
+
+
+@replication_router.put("/members/{id}/role", summary="Give or take a vote", **_CHANGED)
+async def put_member_role(
+    services: ServicesDep, make: MakeDep, group: ReplicationGroup, member_id: MemberId, new: NewRole
+) -> Response:
+    """A learner gets the log and has no vote."""
+    kind = ChangeKind.PROMOTE if new.role == "voter" else ChangeKind.DEMOTE
+    return await make(services.members.change(group, kind, id=member_id, force=new.force))
+
+
+@replication_router.put("/format-level", summary="Let the group use newer formats", **_CHANGED)
+async def put_format_level(
+    services: ServicesDep, make: MakeDep, group: ReplicationGroup, wanted: FormatLevel
+) -> Response:
+    """Once every node runs a release that knows them; there is no way back."""
+    return await make(services.members.change(group, ChangeKind.FORMAT_LEVEL, level=wanted.level))

@@ -74,6 +74,23 @@ class PushView(Schema):
     )
 
 
+class MemberProgress(Schema):
+    """How much of the log a member has, as its leader knows it."""
+
+    total_bytes: int = Field(description="of the leader's log")
+    received_bytes: int
+    bytes_per_s: int | None = Field(description="over the last seconds; null: not known yet")
+
+
+class NodeMember(Schema):
+    """What a node is in its group, by the newest configuration in the leader's log."""
+
+    role: str = Field(description="voter, learner or joining: it votes when it has nearly the whole log")
+    replaces: str | None = Field(default=None, description="the member that is removed when this one votes")
+    replication_address: str = Field(description="where the others reach it")
+    progress: MemberProgress | None = Field(default=None, description="null: unknown, or it leads")
+
+
 class NodeView(Schema):
     """One replica of a group: its own answer where it is up, the leader's list of peers where not."""
 
@@ -105,10 +122,21 @@ class NodeView(Schema):
         description="its leader reaches it, and it holds all that is committed or is behind by 1 s at most",
     )
     push: PushView | None = Field(default=None, description="how its leader sees it; null for the leader")
+    member: NodeMember | None = Field(
+        default=None, description="null: it is no member, or `membership` of its group is null"
+    )
     pid: int | None = None
     started_at_ms: int | None = None
     problem: str | None = Field(default=None, description="why it did not answer")
     last_known: LastKnown | None = None
+
+
+class MembershipView(Schema):
+    """The newest configuration of the members in the leader's log, or in that of the newest term."""
+
+    format_level: int = Field(description="newest formats in use; members can be changed from 3 on")
+    configuration_index: int = Field(description="its entry; -1: the members are those of dLegerPeers")
+    is_committed: bool
 
 
 class GroupView(Schema):
@@ -133,6 +161,9 @@ class GroupView(Schema):
     )
     elections: list[ElectionView] | None = Field(
         default=None, description="the last ones, as the nodes that answer saw them; null: none answers"
+    )
+    membership: MembershipView | None = Field(
+        default=None, description="null: unknown, or the nodes are of a release whose members are fixed"
     )
     nodes: list[NodeView]
 

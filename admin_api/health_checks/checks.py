@@ -8,7 +8,17 @@ from typing import Final
 
 from admin_api.cluster.schemas import GroupState, GroupView, NodeState, NodeView
 from admin_api.groups.overview import GroupPresence
-from admin_api.health_checks.facts import Facts, Finding, end_it, error, info, name_of, warning, words_of_ms
+from admin_api.health_checks.facts import (
+    Facts,
+    Finding,
+    end_it,
+    error,
+    info,
+    name_of,
+    voters,
+    warning,
+    words_of_ms,
+)
 from sockets import addresses
 
 LAG_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -54,11 +64,11 @@ def check_grpc_endpoints(facts: Facts) -> Iterator[Finding]:
 def check_writable(facts: Facts) -> Iterator[Finding]:
     """Whether each group takes messages, and if not, why."""
     for group in facts.replicated():
-        members, up = _members(group), _up(group)
+        members, up = len(voters(group)), _up(group)
         majority = members // 2 + 1
         if group.state is GroupState.WRITABLE:
             continue
-        down = ", ".join(name_of(group, node) for node in group.nodes if node.state is not NodeState.UP)
+        down = ", ".join(name_of(group, node) for node in voters(group) if node.state is not NodeState.UP)
         if up == 0:
             yield error(
                 "group-down",
@@ -109,12 +119,15 @@ def _no_leader(facts: Facts, group: GroupView, up: int, members: int) -> Finding
 def check_members(facts: Facts) -> Iterator[Finding]:
     """Nodes that are down, behind, being repaired, or missing in the routes."""
     for group in facts.replicated():
-        spare = _up(group) - (_members(group) // 2 + 1)
+        voting = voters(group)
+        spare = _up(group) - (len(voting) // 2 + 1)
         for node in group.nodes:
             if node.id is None:
                 continue  # an address only: `check_unclaimed`
+            if group.membership is not None and (node.member is None or node.member.role == "joining"):
+                continue  # `check_membership`
             if node.state is not NodeState.UP:
-                yield from _silent(facts, group, node, spare)
+                yield from _silent(facts, group, node, spare if node in voting else len(voting))
                 continue
             yield from _unsound(group, node)
             if node.broker_id is None and facts.view.namesrv.state is NodeState.UP:
@@ -184,7 +197,7 @@ def _not_in_route(facts: Facts, group: GroupView, node: NodeView) -> Finding:
 def check_setup(facts: Facts) -> Iterator[Finding]:
     """Settings that make a group weaker than it seems."""
     for group in facts.replicated():
-        members = _members(group)
+        members = len(voters(group))
         if group.durability == "replicated":
             yield warning(
                 "durability-replicated",
@@ -198,14 +211,21 @@ def check_setup(facts: Facts) -> Iterator[Finding]:
                 "single-node",
                 group.group,
                 f"{group.group} has one node: when it is down nothing is served; its disk is the only copy.",
-                "Run it with three nodes.",
+                "Run it with three nodes: `ledgermq member add`.",
+            )
+        elif members == 2:
+            yield warning(
+                "two-members",
+                group.group,
+                f"{group.group} has two nodes that vote: when one of them is down, nothing can be written.",
+                "Add a third one (`ledgermq member add`).",
             )
         elif members % 2 == 0:
             yield info(
                 "even-members",
                 group.group,
                 f"{group.group} has {members} nodes, and tolerates no more failures than with {members - 1}.",
-                "Run an odd number of nodes.",
+                "Run an odd number of nodes: `ledgermq member add` or `remove`.",
             )
 
 
@@ -227,13 +247,8 @@ def check_elections(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _members(group: GroupView) -> int:
-    """Named nodes; an address that no node claims is no member."""
-    return sum(node.id is not None for node in group.nodes) or len(group.nodes)
-
-
 def _up(group: GroupView) -> int:
-    return sum(node.state is NodeState.UP for node in group.nodes)
+    return sum(node.state is NodeState.UP for node in voters(group))
 
 
 _REMEDY = (

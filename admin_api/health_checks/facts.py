@@ -208,6 +208,15 @@ def end_it(address: str, listener: Listener) -> str:
     )
 
 
+def voters(group: GroupView) -> list[NodeView]:
+    """Who counts for majorities. Where the members are not known, each named node; an address that no node
+    claims is no member.
+    """
+    if group.membership is not None:
+        return [node for node in group.nodes if node.member is not None and node.member.role == "voter"]
+    return [node for node in group.nodes if node.id is not None] or list(group.nodes)
+
+
 def name_of(group: GroupView, node: NodeView) -> str:
     """`n1 of broker-a`, or its address."""
     return f"{node.id} of {group.group}" if node.id else f"{node.remoting_address} of {group.broker_name}"

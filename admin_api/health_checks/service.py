@@ -13,7 +13,7 @@ from admin_api.errors import PageWanted, ServiceError, partial_fields
 from admin_api.gateway import AskError, Gateway, Gathered, Trouble
 from admin_api.groups.overview import ConsumerGroupItem, GroupSort
 from admin_api.groups.service import GroupQuery
-from admin_api.health_checks import checks
+from admin_api.health_checks import checks, membership
 from admin_api.health_checks.facts import (
     DoctorReport,
     Facts,
@@ -40,6 +40,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     checks.check_grpc_endpoints,
     checks.check_writable,
     checks.check_members,
+    membership.check_membership,
     checks.check_setup,
     checks.check_elections,
     checks.check_addresses,

@@ -1,5 +1,5 @@
-"""Requests to one broker about itself: figures (28), configuration (25, 26), clean-up (306, 316, 329), leader
-transfer (65002).
+"""Requests to one broker about itself and its group: figures (28), configuration (25, 26), clean-up (306,
+316, 329), leader transfer (65002), members (65008).
 """
 
 import math
@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from pydantic import ValidationError
+
 from admin_api.gateway import AskError, Gateway
 from admin_api.sources.bodies import read_json, table_of
-from remoting.codes import RequestCode
+from broker.admin.types import MemberChange, MemberPlanView
+from remoting.codes import RequestCode, ResponseCode
 from remoting.properties_text import PropertiesTextError, format_properties_text, parse_properties_text
 
 FIGURES_MAX: Final = 2_000
@@ -150,6 +153,28 @@ async def clean(gateway: Gateway, address: str, garbage: Garbage) -> str | None:
     """What the broker reports as removed, if it reports that. Raises: AskError."""
     answer = await gateway.ask(address, _CODES[garbage], timeout_ms=_TIMEOUT_MS)
     return answer.remark
+
+
+async def change_members(gateway: Gateway, leader_address: str, wanted: MemberChange) -> MemberPlanView:
+    """Answered when the first step is committed, or, of a dry run, planned.
+
+    Raises: AskError; where the broker would not do it, its `code` says so and its text is the broker's.
+    """
+    answer = await gateway.ask(
+        leader_address,
+        RequestCode.LEDGERMQ_CHANGE_MEMBERS,
+        body=wanted.to_json(),
+        timeout_ms=CHANGE_TIMEOUT_MS,
+        accept=(ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION),
+    )
+    if answer.code != ResponseCode.SUCCESS:
+        raise AskError(leader_address, answer.remark or "the change is refused", answer.code)
+    try:
+        return MemberPlanView.from_json(answer.body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "body"
+        raise AskError(leader_address, f"its plan cannot be read: {where}: {first['msg']}") from error
 
 
 async def begin_transfer(gateway: Gateway, leader_address: str, node_id: str) -> None:

@@ -72,7 +72,10 @@ export function showDialog(title, body) {
 
 export const showError = (title, error) => showDialog(title, html`<p class="failed">✕ ${sayError(error)}</p>`);
 
-/** change: { title, verb, method, path, body }. Resolves with true when something was changed. */
+/**
+ * change: { title, verb, method, path, body, typed }. Resolves with true when something was changed. `typed`: a word that
+ * must be typed before it can be done, for what costs most; null or left out: none.
+ */
 export async function makeChange(change) {
   let preview = await attempt(change, { dryRun: true });
   let isNew = false;
@@ -106,17 +109,25 @@ async function attempt(change, parameters) {
 
 function confirmChange(change, preview, isNew) {
   const kind = preview.isDestructive === false ? "strong" : "danger";
+  const form = change.typed ? `dialog-form-${made += 1}` : null;
+  const fields = [{ name: "typed", title: `Type ${change.typed} to confirm`, required: true, pattern: escaped(change.typed) }];
   return openDialog(change.title, (close) => ({
     body: html`
       <p class="target">${preview.target}</p>
       ${isNew && html`<${Warning}>The situation changed since you looked. This is what would happen now.<//>`}
       ${(preview.warnings ?? []).map((text) => html`<${Warning}>${text}<//>`)}
-      <${Effects} effects=${preview.effects ?? []} />`,
+      <${Effects} effects=${preview.effects ?? []} />
+      ${form && html`<${Form} id=${form} fields=${fields} onSubmit=${() => close(true)} />`}`,
     actions: html`
       <${Button} autofocus=${true} onClick=${() => close(null)}>Cancel<//>
-      <${Button} kind=${kind} onClick=${() => close(true)}>${change.verb}<//>`,
+      ${form
+        ? html`<button type="submit" form=${form} class=${`button ${kind}`}>${change.verb}</button>`
+        : html`<${Button} kind=${kind} onClick=${() => close(true)}>${change.verb}<//>`}`,
   }));
 }
+
+/** A word as a pattern of an input that takes only it. */
+const escaped = (word) => (word ?? "").replace(/[\\^$.*+?()[\]{}|/]/g, (sign) => `\\${sign}`);
 
 function Warning({ children }) {
   return html`<p class="warning"><span class="sign" aria-hidden="true">⚠ </span>${children}</p>`;

@@ -11,6 +11,7 @@ from typing import Final
 from broker.admin.consumers import ConsumerAdmin, GrpcEndpoints
 from broker.admin.groups import GroupAdmin
 from broker.admin.lists import ListAdmin
+from broker.admin.members import MembersAdmin
 from broker.admin.node import BrokerAdmin, ConfigAdmin, NodeStatusBuilder, StatsAdmin
 from broker.admin.offsets import OffsetAdmin
 from broker.admin.progress import ProgressAdmin
@@ -60,7 +61,7 @@ REASONS: Final[Mapping[Code, str]] = {
         "followers know by the log's terms and indexes what they lack; there is no flush offset to set"
     ),
     Code.UPDATE_CONTROLLER_CONFIG: "the group's settings are part of each node's configuration file",
-    Code.CLEAN_BROKER_DATA: "the group's members stand in dLegerPeers of each node's configuration file",
+    Code.CLEAN_BROKER_DATA: "`ledgermq member remove` takes a member out of the group",
     Code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: NO_COLD_DATA,
     Code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: NO_COLD_DATA,
     Code.SET_COMMITLOG_READ_MODE: "the log's files are read by pread, not mapped: there is no mode to set",
@@ -118,18 +119,19 @@ def admin_feature(
         TopicAdmin(config, log, engine, state, statistics, on_leader),
         GroupAdmin(config, log, engine, state, clients, statistics, consumers.commits, on_leader),
         BrokerAdmin(engine, core.readiness, make_node_status(core), runtime_info),
-        ConfigAdmin(config, log, state, on_leader, refuses_settings),
+        ConfigAdmin(config, log, state, on_leader, core.members, refuses_settings),
         OffsetAdmin(config, log, state, core.clock, core.now_ms, consumers, on_leader, core.router),
         ConsumerAdmin(config, log, state, clients, core.clock, core.now_ms),
         ProgressAdmin(config, log, state, clients, core.clock, statistics, popped_queues),
         ListAdmin(state, on_leader),
-        ReplicationAdmin(config, engine, core.opened.end_position, core.opened.position_of),
+        ReplicationAdmin(config, engine, core.members, core.opened.end_position, core.opened.position_of),
+        MembersAdmin(config, engine, core.members, on_leader),
         endpoints,
         stats,
     )
     return Feature(
         handlers={code: handler for part in parts for code, handler in part.handlers().items()},
-        services=(*runtime_info.services, stats),
+        services=(core.members, *runtime_info.services, stats),
         connection_closed=(endpoints.connection_closed,),
     )
 
@@ -140,9 +142,12 @@ def make_node_status(core: Core) -> NodeStatusBuilder:
         config=core.config,
         log=core.log,
         engine=core.engine,
+        members=core.members,
         clock=core.clock,
+        now_ms=core.now_ms,
         started_at_ms=core.started_at_ms,
         end_position=core.opened.end_position,
+        position_of=core.opened.position_of,
         stored_ms_of=core.opened.stored_ms_of,
     )
 

@@ -13,9 +13,11 @@ from typing import Any
 
 import orjson
 
+from broker.admin.members import ReceivedRates, member_view
 from broker.admin.types import ElectionView, EpochStatus, NodeRole, NodeStatusMessage, PeerView
-from broker.config import RUNTIME_KEYS, BrokerConfig, ConfigError, FixedKeyError, Peer, check_settings
+from broker.config import RUNTIME_KEYS, BrokerConfig, ConfigError, FixedKeyError, check_settings
 from broker.leadership import OnLeader, Readiness
+from broker.members import GroupMembers
 from broker.monitoring.runtime_info import RuntimeInfo
 from broker.monitoring.statistics import STATS, BrokerStatistics, Figures
 from broker.registration import LEADER_BROKER_ID
@@ -24,6 +26,7 @@ from broker.state.changes import PutSettings
 from broker.state.state import ReplicatedState
 from broker.state.topics import TRACE_TOPIC
 from commitlog.log import MessageLog
+from dledger.core.membership import Member
 from dledger.core.status import NodeStatus, PeerStatus
 from dledger.core.types import NO_TERM
 from dledger.core.types import ResponseCode as EngineCode
@@ -45,13 +48,19 @@ class NodeStatusBuilder:
         config: BrokerConfig,
         log: MessageLog,
         engine: DLedgerServer | None,
+        members: GroupMembers,
         clock: Callable[[], int],
+        now_ms: Callable[[], int],
         started_at_ms: int,
         end_position: Callable[[], int | None],
+        position_of: Callable[[int], int],
         stored_ms_of: Callable[[int], int | None],
     ) -> None:
         self._log = log
         self._engine = engine
+        self._members = members
+        self._rates = ReceivedRates(now_ms)
+        self._position_of = position_of
         self._clock = clock
         self._started_at_ms = started_at_ms
         self._end_position = end_position
@@ -102,6 +111,8 @@ class NodeStatusBuilder:
             "end_position": self._end_position(),
             "epochs": tuple(EpochStatus(term=e.term, first_index=e.first_index) for e in status.epochs),
             "peers": self._peers(engine, status),
+            **self._member_fields(),
+            "begin_position": self._begin_position(status),
             "watermarks_by_term": {term: dict(marks) for term, marks in status.watermarks_by_term.items()},
             "elections": tuple(
                 ElectionView(at_ms=each.at_ms, term=each.term, leader_id=each.leader_id, reason=each.reason)
@@ -111,13 +122,34 @@ class NodeStatusBuilder:
 
     def _peers(self, engine: DLedgerServer, status: NodeStatus) -> tuple[PeerView, ...]:
         by_id = {peer.id: peer for peer in status.peers}
-        own_id = self._config.dledger_self_id
-        others = [peer for peer in self._config.peers if peer.id != own_id]
+        others = self._members.others
+        self._rates.keep({peer.id for peer in others})
         return tuple(self._peer_view(peer, engine, by_id.get(peer.id)) for peer in others)
 
-    def _peer_view(self, peer: Peer, engine: DLedgerServer, status: PeerStatus | None) -> PeerView:
+    def _member_fields(self) -> dict[str, Any]:
+        entry = self._members.entry
+        return {
+            "members": tuple(map(member_view, entry.configuration.members)),
+            "configuration_index": entry.index,
+            "is_configuration_committed": self._members.is_committed,
+            "format_level": entry.configuration.format_level,
+        }
+
+    def _begin_position(self, status: NodeStatus) -> int | None:
+        """None of an empty log."""
+        if status.end_index < max(status.begin_index, 0):
+            return None
+        return self._position_of(max(status.begin_index, 0))
+
+    def _peer_view(self, peer: Member, engine: DLedgerServer, status: PeerStatus | None) -> PeerView:
         known = status or _unknown_peer(peer.id)
-        return _peer_view(peer, engine, known, self._lag_ms(known))
+        return _peer_view(peer, engine, known, self._lag_ms(known), self._rate(known))
+
+    def _rate(self, known: PeerStatus) -> int | None:
+        end_position = self._end_position()
+        if end_position is None or known.lag_bytes is None:
+            return None
+        return self._rates.rate(known.id, end_position - known.lag_bytes)
 
     def _lag_ms(self, known: PeerStatus) -> int | None:
         """The age of the first entry that the peer is not known to hold."""
@@ -129,7 +161,9 @@ class NodeStatusBuilder:
         return None if stored_ms is None else max(0, self._clock() - stored_ms)
 
 
-def _peer_view(peer: Peer, engine: DLedgerServer, known: PeerStatus, lag_ms: int | None) -> PeerView:
+def _peer_view(
+    peer: Member, engine: DLedgerServer, known: PeerStatus, lag_ms: int | None, rate: int | None
+) -> PeerView:
     return PeerView(
         id=peer.id,
         replication_address=_address(peer.host, peer.port),
@@ -143,6 +177,7 @@ def _peer_view(peer: Peer, engine: DLedgerServer, known: PeerStatus, lag_ms: int
         lag_ms=lag_ms,
         last_contact_ms=known.last_contact_ms_ago,
         is_throttled=known.is_throttled,
+        bytes_per_s=rate,
     )
 
 
@@ -221,9 +256,11 @@ class ConfigAdmin:
         log: MessageLog,
         state: ReplicatedState,
         on_leader: OnLeader,
+        members: GroupMembers,
         refuses: Callable[[BrokerConfig], str | None] = lambda wanted: None,
     ) -> None:
         self._on_leader = on_leader
+        self._members = members
         self._refuses = refuses
         self._config = config
         self._state = state
@@ -257,10 +294,16 @@ class ConfigAdmin:
             raise RequestError(ResponseCode.NO_PERMISSION, str(error)) from error
         if not changes:
             return success_response(request)
-        reason = self._refuses(wanted_config)
+        reason = self._refuses(wanted_config) or self._unknown_preferred(wanted_config)
         if reason is not None:
             raise invalid(reason)
         return committed_answer(request, self._state.propose(PutSettings(changes)))
+
+    def _unknown_preferred(self, wanted: BrokerConfig) -> str | None:
+        ids = [member.id for member in self._members.all]
+        if wanted.preferred_leader_id in (None, self._config.preferred_leader_id, *ids):
+            return None
+        return f"preferredLeaderId {wanted.preferred_leader_id} is no member ({', '.join(ids)})"
 
     def _values(self) -> dict[str, str]:
         return self._config.to_properties() | self._facts()

@@ -12,9 +12,11 @@ from typing import Any, Final
 
 import orjson
 
-from broker.config import BrokerConfig, Peer
+from broker.config import BrokerConfig, follower_broker_id
 from broker.leadership import leader_hint
+from broker.members import GroupMembers
 from broker.responses import invalid, json_answer
+from dledger.core.membership import Member
 from dledger.core.status import PeerStatus
 from dledger.core.types import ResponseCode as EngineCode
 from dledger.core.types import Role
@@ -42,6 +44,7 @@ class ReplicationAdmin:
         self,
         config: BrokerConfig,
         engine: DLedgerServer | None,
+        members: GroupMembers,
         end_position: Callable[[], int | None],
         position_of: Callable[[int], int],
     ) -> None:
@@ -49,6 +52,7 @@ class ReplicationAdmin:
         self._end_position = end_position
         self._position_of = position_of
         self._config = config
+        self._members = members
 
     def handlers(self) -> Handlers:
         return {
@@ -127,7 +131,7 @@ class ReplicationAdmin:
         address = self._leader_address(engine)
         if engine.leader_id is None or address is None:
             raise RequestError(ResponseCode.SYSTEM_BUSY, leader_hint(engine, self._config.dledger_self_id))
-        peers = ";".join(f"{peer.id}-{peer.host}:{peer.port}" for peer in self._config.peers)
+        peers = ";".join(f"{each.id}-{each.host}:{each.port}" for each in self._members.all)
         ext = {
             "controllerLeaderAddress": address,
             "controllerLeaderId": engine.leader_id,
@@ -147,7 +151,7 @@ class ReplicationAdmin:
         if self._config.broker_name in _names(request.body):
             by_id = {peer.id: peer for peer in status.peers}
             rows: dict[bool, list[Mapping[str, Any]]] = {True: [], False: []}
-            for peer in self._config.peers:
+            for peer in self._members.all:
                 known = by_id.get(peer.id)
                 is_in_sync = known is None or _is_in_sync(known, status.commit_index)
                 rows[is_in_sync].append(self._replica(engine, peer))
@@ -161,13 +165,13 @@ class ReplicationAdmin:
             }
         return json_answer(request, {"replicasInfoTable": table})
 
-    def _replica(self, engine: DLedgerServer, peer: Peer) -> Mapping[str, Any]:
+    def _replica(self, engine: DLedgerServer, peer: Member) -> Mapping[str, Any]:
         is_self = peer.id == self._config.dledger_self_id
         address = self._config.broker_address if is_self else engine.client_addresses.get(peer.id, "")
         return {
             "alive": is_self or engine.is_connected(peer.id),
             "brokerAddress": address,
-            "brokerId": LEADER_ID if is_self else _follower_id(peer),
+            "brokerId": LEADER_ID if is_self else follower_broker_id(peer.id),
             "brokerName": self._config.broker_name,
         }
 
@@ -187,7 +191,7 @@ class ReplicationAdmin:
         return self._elected(request, engine)
 
     async def _transfer(self, engine: DLedgerServer, broker_id: int) -> None:
-        wanted = [peer.id for peer in self._config.peers if _follower_id(peer) == broker_id]
+        wanted = [peer.id for peer in self._members.all if follower_broker_id(peer.id) == broker_id]
         if not wanted or wanted[0] == self._config.dledger_self_id:
             raise invalid(f"no other node of the group has the broker id {broker_id}")
         code = engine.transfer_leadership(wanted[0])
@@ -204,8 +208,10 @@ class ReplicationAdmin:
         ext = {"masterBrokerId": str(LEADER_ID), "masterAddress": address}
         ext |= {"masterEpoch": str(term), "syncStateSetEpoch": str(term)}
         addresses = {
-            LEADER_ID if peer.id == engine.leader_id else _follower_id(peer): self._address(engine, peer.id)
-            for peer in self._config.peers
+            LEADER_ID if peer.id == engine.leader_id else follower_broker_id(peer.id): self._address(
+                engine, peer.id
+            )
+            for peer in self._members.all
         }
         group = {
             "brokerAddrs": {number: addresses[number] for number in sorted(addresses)},
@@ -260,11 +266,6 @@ _GROUP_KEYS: Final = frozenset(
         "preferredLeaderId",
     }
 )
-
-
-def _follower_id(peer: Peer) -> int:
-    """As the node registers while it follows (BrokerConfig.follower_broker_id)."""
-    return int(peer.id[1:]) + 1
 
 
 def _is_in_sync(peer: PeerStatus, commit_index: int) -> bool:

@@ -1,18 +1,23 @@
 """The public messages of the broker's own admin requests: what LEDGERMQ_NODE_STATUS and
-LEDGERMQ_GROUP_PROGRESS answer.
+LEDGERMQ_GROUP_PROGRESS answer, and what LEDGERMQ_CHANGE_MEMBERS takes and answers.
 
 Keys on the wire are camelCase. What a node does not know is null, never 0. Readers ignore keys they do not
 know, so that nodes of different versions can be shown on one page. This module imports nothing of ours: other
 processes read it.
 """
 
+import re
 from enum import StrEnum
+from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 NODE_STATUS_VERSION = 1
 PROGRESS_VERSION = 1
+MEMBER_PLAN_VERSION = 1
+ADDRESS_CHARACTERS_MAX: Final = 260
+_HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
 
 
 class NodeRole(StrEnum):
@@ -51,6 +56,19 @@ class PeerView(_Message):
     last_contact_ms: int | None = None
     is_throttled: bool | None = None
     """Whether it is far behind and gets only what the producers leave free, or its quota."""
+    bytes_per_s: int | None = None
+    """How fast its disk gets the log, over the last seconds in which this status was read."""
+
+
+class MemberView(_Message):
+    """One member of the newest configuration in the node's log."""
+
+    id: str
+    replication_address: str
+    role: str
+    """voter, learner or joining: a learner that the leader makes a voter when it has nearly the whole log."""
+    replaces: str | None = None
+    """The member that is removed as soon as this one votes."""
 
 
 class ElectionView(_Message):
@@ -88,6 +106,15 @@ class NodeStatusMessage(_Message):
     committed_position: int
     epochs: tuple[EpochStatus, ...] = ()
     peers: tuple[PeerView, ...] = ()
+    members: tuple[MemberView, ...] | None = None
+    """None: a node without a group, or of a release whose members are fixed."""
+    configuration_index: int | None = None
+    """The entry that made these the members; -1: they are those of dLegerPeers."""
+    is_configuration_committed: bool | None = None
+    format_level: int | None = None
+    """The newest formats of log and messages that every member understands; members can change from 3 on."""
+    begin_position: int | None = None
+    """Where the log begins that a member which joins must get."""
     watermarks_by_term: dict[int, dict[str, int]] = {}
     elections: tuple[ElectionView, ...] = ()
     started_at_ms: int
@@ -98,6 +125,100 @@ class NodeStatusMessage(_Message):
 
     @classmethod
     def from_json(cls, data: bytes) -> "NodeStatusMessage":
+        """Raises pydantic.ValidationError."""
+        return cls.model_validate_json(data)
+
+
+class ChangeKind(StrEnum):
+    """What is done to the members. ADD: a voter, or a learner. REPLACE: another takes the place of `old`.
+    MOVE: the same member at another address. PROMOTE: a learner is to vote. DEMOTE: a voter stays as a
+    learner. FORMAT_LEVEL: newer formats of log and messages, which older releases do not understand.
+    """
+
+    ADD = "add"
+    REMOVE = "remove"
+    REPLACE = "replace"
+    MOVE = "move"
+    PROMOTE = "promote"
+    DEMOTE = "demote"
+    FORMAT_LEVEL = "format_level"
+
+
+_NEEDED: Final = {
+    ChangeKind.ADD: ("id", "address"),
+    ChangeKind.REMOVE: ("id",),
+    ChangeKind.REPLACE: ("old", "id", "address"),
+    ChangeKind.MOVE: ("id", "address"),
+    ChangeKind.PROMOTE: ("id",),
+    ChangeKind.DEMOTE: ("id",),
+    ChangeKind.FORMAT_LEVEL: ("level",),
+}
+_ID: Final = r"^[A-Za-z][0-9]{1,9}$"
+
+
+class MemberChange(_Message):
+    """A change of the members (body of LEDGERMQ_CHANGE_MEMBERS)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    change: ChangeKind
+    id: str | None = Field(default=None, pattern=_ID)
+    old: str | None = Field(default=None, pattern=_ID)
+    address: str | None = Field(default=None, max_length=ADDRESS_CHARACTERS_MAX)
+    """host:port for replication."""
+    role: Literal["voter", "learner"] = "voter"
+    level: int | None = Field(default=None, ge=1, le=1_000)
+    force: bool = False
+    """Also where fewer than a majority of the voters keep up afterwards."""
+    dry_run: bool = False
+    """Only say what would be done."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> "MemberChange":
+        given = {name for name in ("id", "old", "address", "level") if getattr(self, name) is not None}
+        needed = set(_NEEDED[self.change])
+        if given != needed:
+            wrong = ", ".join(sorted(given ^ needed))
+            raise ValueError(f"{self.change} needs {' and '.join(_NEEDED[self.change])}: {wrong}")
+        if self.address is not None:
+            split_address(self.address)
+        return self
+
+    def to_json(self) -> bytes:
+        return self.model_dump_json(by_alias=True, exclude_defaults=True).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> "MemberChange":
+        """Raises pydantic.ValidationError."""
+        return cls.model_validate_json(data)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """host and port of `host:port`; an IPv6 host is in brackets. Raises ValueError."""
+    host, colon, port = address.rpartition(":")
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535
+    if not colon or not is_port or not _HOST.fullmatch(host):
+        raise ValueError(f"'{address}' is not of the form host:port")
+    return host.strip("[]"), int(port)
+
+
+class MemberPlanView(_Message):
+    """What a change does (body of the answer to LEDGERMQ_CHANGE_MEMBERS)."""
+
+    version: int = MEMBER_PLAN_VERSION
+    steps: tuple[str, ...]
+    """Sentences, in the order in which it is done. The first one is done when the answer comes."""
+    warnings: tuple[str, ...] = ()
+    lost: str | None = None
+    """What a forced change may cost; None: it needed no force."""
+    members: tuple[MemberView, ...]
+    """As they are after the first step."""
+
+    def to_json(self) -> bytes:
+        return self.model_dump_json(by_alias=True).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> "MemberPlanView":
         """Raises pydantic.ValidationError."""
         return cls.model_validate_json(data)
 

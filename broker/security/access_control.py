@@ -13,6 +13,7 @@ from typing import Final
 
 from broker.config import BrokerConfig
 from broker.leadership import CLIENT_USER, MARK
+from broker.members import GroupMembers
 from broker.security.decisions import Access, refusal
 from broker.security.passwords import PasswordCipher, missing_key
 from broker.security.required_access import (
@@ -107,11 +108,13 @@ class Accounts:
         return any(each.is_super and each.is_enabled and each.secret is not None for each in accounts)
 
 
-def check_switch_on(config: BrokerConfig, accounts: Accounts, wanted: BrokerConfig) -> str | None:
+def check_switch_on(
+    config: BrokerConfig, accounts: Accounts, members: GroupMembers, wanted: BrokerConfig
+) -> str | None:
     """Why access control cannot be switched on as wanted; None: it can, or it is on already."""
     if not wanted.checks_signatures or config.checks_signatures:
         return None
-    problem = missing_key(config)
+    problem = missing_key(config, has_others=not members.is_alone)
     if problem is not None:
         return f"access control needs, in the configuration file of each node, {problem}"
     if not accounts.has_super_user():

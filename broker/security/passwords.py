@@ -46,17 +46,19 @@ class PasswordCipher:
 
 def open_cipher(config: BrokerConfig) -> PasswordCipher | None:
     """None when no key is configured. Raises ConfigError: a key is needed and missing, or unusable."""
-    problem = missing_key(config) if config.checks_signatures else None
+    problem = missing_key(config, has_others=len(config.peers) > 1) if config.checks_signatures else None
     if problem is not None:
         raise ConfigError(f"authenticationEnabled and authorizationEnabled need {problem}")
     return PasswordCipher(_read_key(Path(config.auth_key_path))) if config.auth_key_path else None
 
 
-def missing_key(config: BrokerConfig) -> str | None:
-    """The key of the configuration that access control needs and that is not there."""
+def missing_key(config: BrokerConfig, *, has_others: bool) -> str | None:
+    """The key of the configuration that access control needs and that is not there. `has_others`: the group
+    has other members than this node.
+    """
     if not config.auth_key_path:
         return "authKeyPath, a file with the key that encrypts passwords: `openssl rand -base64 32` makes one"
-    if len(config.peers) > 1 and config.inner_account is None:
+    if has_others and config.inner_account is None:
         return "innerClientAuthenticationCredentials, the super user that nodes sign as to each other"
     return None
 

@@ -368,4 +368,4 @@ def security_feature(core: Core) -> tuple[Feature, Callable[[BrokerConfig], str 
         services=() if file is None else (file,),
         runtime_figures=(lambda: {"quotaRefused": core.shares.recently_refused()},),
     )
-    return feature, partial(check_switch_on, config, accounts)
+    return feature, partial(check_switch_on, config, accounts, core.members)

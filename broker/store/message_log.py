@@ -29,7 +29,7 @@ from commitlog.record import CorruptRecordError, record_size
 from dledger.core.config import Config
 from dledger.core.types import DamagedEntryError
 from dledger.credentials import MemberCredentials
-from dledger.durable_state import ImpairmentFile
+from dledger.durable_state import CorruptHardStateError, HardStateFile, ImpairmentFile
 from dledger.environment import Environment
 from dledger.fs import Fs, OsFs
 from dledger.server import DLedgerServer
@@ -141,7 +141,9 @@ def _open_group_log(
         write_physical_offset,
         environment.fs,
         lambda: environment.monotonic_ms() / 1000,
-        on_damage=_damage_marker(directory, environment) if len(config.peers) > 1 else None,
+        on_damage=_damage_marker(directory, environment)
+        if _has_others(config, directory, environment.fs)
+        else None,
     )
     last_index = entries.end_index
     try:
@@ -187,6 +189,18 @@ def stored_ms(entries: EntryStore, index: int) -> int | None:
         return None
 
 
+def _has_others(config: BrokerConfig, directory: Path, fs: Fs) -> bool:
+    """Whether the node has had other members to fill up its log. The log that names them is not open yet:
+    what is kept of it beside the vote counts. A vote that cannot be read is the engine's to judge.
+    """
+    if len(config.peers) > 1:
+        return True
+    with contextlib.suppress(CorruptHardStateError):
+        history = HardStateFile(directory, fs).load().configurations
+        return history is not None and any(len(each.configuration.ids) > 1 for each in history.entries)
+    return False
+
+
 def _damage_marker(directory: Path, environment: Environment) -> Callable[[str], None]:
     """Recovery drops what is damaged and what follows: the node then must not vote before it is healed."""
     mark = ImpairmentFile(environment.fs, directory, environment)
@@ -218,6 +232,7 @@ def _make_engine(
         client_address=config.broker_address,
         environment=environment,
         credentials=environment.credentials or _credentials(config),
+        is_joining=config.dledger_join,
     )
 
 
@@ -232,7 +247,11 @@ def engine_config(config: BrokerConfig) -> Config:
     return Config(
         group=config.group,
         self_id=config.dledger_self_id,
-        peers=tuple(peer.id for peer in config.peers),
+        peers=tuple(
+            peer.id
+            for peer in config.peers
+            if not (config.dledger_join and peer.id == config.dledger_self_id)
+        ),
         heartbeat_interval_ms=config.heartbeat_interval_ms,
         election_timeout_min_ms=config.election_timeout_min_ms,
         election_timeout_max_ms=config.election_timeout_max_ms,

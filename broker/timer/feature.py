@@ -48,7 +48,7 @@ def make_recall_processor(core: Core, recalls: Recalls) -> RecallProcessor:
 
 def make_timers(core: Core) -> tuple[TimerJournal, Recalls, TimerDelivery]:
     config, log, clock = core.config, core.log, core.clock
-    journal = TimerJournal(config, log, core.environment.fs)
+    journal = TimerJournal(config, log, core.environment.fs, core.members)
     recalls = Recalls(log, journal, clock)
     return (
         journal,

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 
 from broker.config import BrokerConfig
+from broker.members import GroupMembers
 from broker.store.redelivery import stored_record
 from broker.timer.index import TimerIndex
 from broker.timer.index_store import FOLDER, DamagedRunError, RunStore
@@ -39,7 +40,12 @@ class TimerJournal(LogMachine):
     """The index of one node: a table of every node, which reads its queue in a task of its own."""
 
     def __init__(
-        self, config: BrokerConfig, log: MessageLog, fs: Fs, index: TimerIndex | None = None
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        fs: Fs,
+        members: GroupMembers,
+        index: TimerIndex | None = None,
     ) -> None:
         super().__init__(log)
         store = RunStore(fs, config.store_path_root_dir / FOLDER)
@@ -58,7 +64,7 @@ class TimerJournal(LogMachine):
         """Timer messages added to the index since the start, including those that were read again."""
         self.delivered = 0
         """Those of them that the deliveries in the queue ended by a message."""
-        self._has_peers = len(config.peers) > 1
+        self._members = members
         self.follow_log({TIMER_TOPIC})
 
     async def start(self) -> None:
@@ -241,7 +247,7 @@ class TimerJournal(LogMachine):
         try:
             return stored_record(self._log, position, size)
         except DamagedRecordError as error:
-            if self._has_peers:
+            if not self._members.is_alone:
                 raise
             if tries > 1:
                 return self._read(position, size, tries - 1)

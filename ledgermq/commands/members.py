@@ -64,6 +64,28 @@ def init(
     remark(f"Start each there, in {home}: python -m broker --config {home / 'broker.toml'}")
 
 
+@app.command(name="add-member")
+def add_member(
+    node: Annotated[str, typer.Argument(metavar="ID=IP", help="The new member, such as n3=10.0.0.4.")],
+    data: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Make the folder of one more member of a group from `cluster init`, to copy to its machine.
+
+    Its node then starts empty and waits; `ledgermq member add` or `replace` makes it a member.
+    """
+    from ledgermq.local.group_files import grown_plan, write_joining
+
+    ((member, address),) = _addresses([node]).items()
+    plan = grown_plan(data.absolute(), member, address)
+    write_joining(plan)
+    remark(f"{plan.folder / member}: copy it to {address} as {plan.home}.")
+    remark(f"Start it there, in {plan.home}: python -m broker --config {plan.home / 'broker.toml'}")
+    if plan.knows_brokers:
+        remark("The name servers know the brokers: start them again, one after the other, with")
+        remark(shlex.join(plan.namesrv_options()))
+    remark(f"Then: ledgermq member add {member} {address}:{plan.replication_port}")
+
+
 def _addresses(given: list[str]) -> Mapping[str, str]:
     """Raises UserError."""
     addresses: dict[str, str] = {}

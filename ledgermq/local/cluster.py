@@ -120,9 +120,9 @@ class LocalCluster:
 
     def _require_majority(self) -> None:
         running = sum(self._supervisor.is_running(node.id) for node in self.plan.nodes)
-        if running <= self.plan.node_count // 2:
+        if running <= len(self.plan.nodes) // 2:
             raise UserError(
-                f"only {running} of {self.plan.node_count} nodes run, that is no majority; "
+                f"only {running} of {len(self.plan.nodes)} nodes run, that is no majority; "
                 f"their logs are in {self.plan.logs_dir}."
             )
 
@@ -233,7 +233,7 @@ def up(
             has_replication_tls=has_replication_tls,
         )
         require_free(plan.ports())
-        _write_files(plan)
+        write_files(plan)
         forget_tls_of_others()
         asyncio.run(_run(plan, restart))
 
@@ -246,7 +246,8 @@ def forget_tls_of_others() -> None:
         os.environ.pop(variable, None)
 
 
-def _write_files(plan: ClusterPlan) -> None:
+def write_files(plan: ClusterPlan) -> None:
+    """The certificates, each node's broker.toml, and the plan itself. Raises: UserError."""
     try:
         if plan.has_certificates:
             files = MemberFiles(plan.certificates_dir)
@@ -279,7 +280,8 @@ async def _run(plan: ClusterPlan, restart: bool) -> None:
             f"Any process of this machine can register as a broker: {plan.certificates_dir} has no "
             f"{NAME_SERVER}.pem, and no ca.key to make it."
         )
-    say(f"Starting {plan.node_count} node{'s' if plan.node_count > 1 else ''} in {plan.data_dir} ...")
+    count = len(plan.nodes)
+    say(f"Starting {count} node{'s' if count > 1 else ''} in {plan.data_dir} ...")
     cluster = LocalCluster(plan, restart=restart, say=say)
     await cluster.run(on_ready)
 

@@ -1,5 +1,5 @@
 """The files of a group whose members run on several machines (`ledgermq cluster`): one folder for each
-member, to be copied to its machine.
+member, to be copied to its machine; also of a member that joins later.
 """
 
 from __future__ import annotations
@@ -33,6 +33,12 @@ class GroupPlan:
     home: Path
     addresses: Mapping[str, str]
     knows_brokers: bool = False
+    joining: frozenset[str] = frozenset()
+    """Members that join a group that runs already."""
+
+    @property
+    def replication_port(self) -> int:
+        return self.port + REPLICATION_PORT_STEP
 
     @property
     def namesrv_hosts(self) -> tuple[str, ...]:
@@ -46,8 +52,9 @@ class GroupPlan:
 
     def values(self, node: str) -> Mapping[str, Scalar]:
         """The broker.toml of a member."""
-        replication_port = self.port + REPLICATION_PORT_STEP
-        peers = ";".join(f"{peer}-{address}:{replication_port}" for peer, address in self.addresses.items())
+        peers = ";".join(
+            f"{peer}-{address}:{self.replication_port}" for peer, address in self.addresses.items()
+        )
         return {
             "brokerName": self.broker_name,
             "brokerIP1": self.addresses[node],
@@ -58,6 +65,7 @@ class GroupPlan:
             "storePathRootDir": str(self.home / "store"),
             "dLegerPeers": peers,
             "dLegerSelfId": node,
+            **({"dLegerJoin": True} if node in self.joining else {}),
             **replication_keys(self.home / CERTIFICATES, node),
         }
 
@@ -69,15 +77,24 @@ def write_group(plan: GroupPlan) -> None:
     existing = [node for node in plan.addresses if (plan.folder / node / "broker.toml").exists()]
     if existing:
         raise UserError(f"{plan.folder / existing[0]} is there already; choose another folder with --data.")
+    _write(plan, plan.addresses)
+
+
+def write_joining(plan: GroupPlan) -> None:
+    """Only the folders of the members that join. Raises UserError, as `write_group`."""
+    _write(plan, plan.joining)
+
+
+def _write(plan: GroupPlan, nodes: Iterable[str]) -> None:
     with writing(plan.folder):
         files = MemberFiles(plan.folder / CERTIFICATES)
-        hosts: dict[str, tuple[str, ...]] = {node: (address,) for node, address in plan.addresses.items()}
+        hosts: dict[str, tuple[str, ...]] = {node: (plan.addresses[node],) for node in nodes}
         if plan.knows_brokers:
             hosts[NAME_SERVER] = plan.namesrv_hosts
         files.complete(plan.broker_name, hosts)
         if plan.knows_brokers:
             files.copy_member(NAME_SERVER, plan.folder / NAME_SERVER / CERTIFICATES)
-        for node in plan.addresses:
+        for node in nodes:
             files.copy_member(node, plan.folder / node / CERTIFICATES)
             config = plan.folder / node / "broker.toml"
             write_whole(config, to_toml(plan.values(node)))
@@ -85,6 +102,32 @@ def write_group(plan: GroupPlan) -> None:
                 load_config(config)
             except ConfigError as error:
                 raise UserError(f"the configuration cannot be used: {error}.") from error
+
+
+def grown_plan(folder: Path, node: str, address: str) -> GroupPlan:
+    """The group of a folder that `cluster init` made, with one more member. Its settings are those of the
+    members that are there. Raises UserError.
+    """
+    found = {path.parent.name: path for path in sorted(folder.glob("*/broker.toml"))}
+    if not found:
+        raise UserError(f"there is no group in {folder}: `ledgermq cluster init` makes one.")
+    if node in found:
+        raise UserError(f"{found[node]} is there already.")
+    try:
+        configs = {member: load_config(path) for member, path in found.items()}
+    except ConfigError as error:
+        raise UserError(f"the group's configuration cannot be used: {error}.") from error
+    first = next(iter(configs.values()))
+    return GroupPlan(
+        folder,
+        first.broker_name,
+        first.namesrv_addr,
+        first.listen_port,
+        first.store_path_root_dir.parent,
+        {**{member: config.broker_ip for member, config in configs.items()}, node: address},
+        first.namesrv_tls_enable,
+        frozenset({node}),
+    )
 
 
 @contextmanager

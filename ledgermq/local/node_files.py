@@ -21,6 +21,7 @@ from namesrv.rights import CERTIFICATE
 PLANNED_KEYS = {
     "bindAddress": "a local cluster listens on 127.0.0.1 only",
     "brokerIP1": "a local cluster listens on 127.0.0.1 only",
+    "dLegerJoin": "`ledgermq member add --local` sets it",
     "dLegerPeers": "it follows from --nodes and --broker-port",
     "dLegerSelfId": "each node has its own",
     "enableDLegerCommitLog": "a local cluster is always a replication group",
@@ -68,7 +69,7 @@ def read_settings(config: Path | None, overrides: Sequence[str]) -> dict[str, Sc
 
 def node_values(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
     """All keys of a node's broker.toml."""
-    peers = ";".join(f"{peer.id}-{peer.replication_address}" for peer in plan.nodes)
+    peers = ";".join(f"{peer.id}-{peer.replication_address}" for peer in plan.peers_of(node))
     return {
         **LOCAL_DEFAULTS,
         **plan.settings,
@@ -82,6 +83,7 @@ def node_values(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
         "enableDLegerCommitLog": True,
         "dLegerPeers": peers,
         "dLegerSelfId": node.id,
+        **({"dLegerJoin": True} if plan.has_joined(node) else {}),
         **(replication_keys(plan.certificates_dir, node.id) if plan.has_replication_tls else {}),
         "namesrvTlsEnable": plan.has_known_brokers,
         **(_client_keys(plan.certificates_dir, node.id) if plan.has_client_tls else {}),

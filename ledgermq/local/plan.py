@@ -10,13 +10,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from broker.config import BrokerConfig
-from ledgermq.errors import UserError
+from ledgermq.errors import WRONG_USAGE, UserError
 from sockets.listening import WAIT_S, PortInUseError, bound, bound_now
 
 HOST = "127.0.0.1"
 NAME_SERVER = "namesrv"
 FILE_NAME = "cluster.toml"
 FILE_VERSION = 1
+CHANGED_VERSION = 2
+"""Of a plan whose members were changed: releases that do not know that must not start it."""
 NODES_MAX = 9
 PORTS_PER_NODE = 10
 REPLICATION_PORT_STEP = 3
@@ -24,6 +26,10 @@ METRICS_PORT_STEP = 5
 GRPC_PORT = 8081
 
 Scalar = str | int | float | bool
+
+
+def node_name(number: int) -> str:
+    return f"n{number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,7 @@ class ClusterPlan:
 
     data_dir: Path
     node_count: int = 3
+    """Nodes with which it began."""
     namesrv_port: int = 9876
     broker_port: int = 10911
     admin_port: int = 8080
@@ -74,13 +81,52 @@ class ClusterPlan:
     """Nodes authenticate each other by certificates; false only for measurements."""
     grpc_port: int = GRPC_PORT
     """0: no endpoint for gRPC clients."""
+    joined: tuple[int, ...] = ()
+    """Numbers of the nodes that were added later."""
+    left: tuple[int, ...] = ()
+    """Numbers of those that were removed."""
 
     @property
     def nodes(self) -> tuple[NodePlan, ...]:
-        return tuple(
-            NodePlan(f"n{i}", self.broker_port + PORTS_PER_NODE * i, self.data_dir / f"n{i}")
-            for i in range(self.node_count)
-        )
+        numbers = ({*range(self.node_count)} | {*self.joined}) - {*self.left}
+        return tuple(map(self._node, sorted(numbers)))
+
+    def _node(self, number: int) -> NodePlan:
+        name = node_name(number)
+        return NodePlan(name, self.broker_port + PORTS_PER_NODE * number, self.data_dir / name)
+
+    def peers_of(self, node: NodePlan) -> tuple[NodePlan, ...]:
+        """Its dLegerPeers. Those of the first nodes stay as they were: they are the members until the log
+        names others, whatever becomes of a node that is to join.
+        """
+        return self.nodes if self.has_joined(node) else tuple(map(self._node, range(self.node_count)))
+
+    def has_joined(self, node: NodePlan) -> bool:
+        """Whether the node was added to the running cluster."""
+        return node.id in map(node_name, self.joined)
+
+    def with_node(self, node_id: str) -> "ClusterPlan":
+        """With one more node. Raises: UserError."""
+        if node_id in [node.id for node in self.nodes]:
+            return self  # an earlier try was interrupted
+        number = self._number(node_id)
+        left = tuple(each for each in self.left if each != number)
+        grown = replace(self, joined=tuple(sorted({*self.joined, number})), left=left)
+        grown.ports()
+        return grown
+
+    def without(self, node_id: str) -> "ClusterPlan":
+        """Raises: UserError."""
+        return replace(self, left=tuple(sorted({*self.left, self._number(node_id)})))
+
+    @staticmethod
+    def _number(node_id: str) -> int:
+        names = [node_name(number) for number in range(NODES_MAX)]
+        if node_id not in names:
+            raise UserError(
+                f"{node_id} is no node of a local cluster: they are {names[0]} to {names[-1]}.", WRONG_USAGE
+            )
+        return names.index(node_id)
 
     def node(self, node_id: str) -> NodePlan:
         """Raises: UserError, which names the existing nodes, if there is no node with this id."""
@@ -177,7 +223,7 @@ class ClusterPlan:
     def save(self) -> None:
         """Write cluster.toml; it replaces an earlier one atomically."""
         head = {
-            "version": FILE_VERSION,
+            "version": CHANGED_VERSION if self.joined or self.left else FILE_VERSION,
             "nodes": self.node_count,
             "namesrvPort": self.namesrv_port,
             "brokerPort": self.broker_port,
@@ -185,8 +231,10 @@ class ClusterPlan:
             "grpcPort": self.grpc_port,
             "replicationTls": self.has_replication_tls,
         }
-        text = f"# The plan of this local cluster, written by `ledgermq up`.\n{to_toml(head)}\n[broker]\n"
-        write_whole(self.data_dir / FILE_NAME, text + to_toml(self.settings))
+        text = f"# The plan of this local cluster, written by `ledgermq up`.\n{to_toml(head)}"
+        if self.joined or self.left:
+            text += f"joined = {list(self.joined)}\nleft = {list(self.left)}\n"
+        write_whole(self.data_dir / FILE_NAME, f"{text}\n[broker]\n{to_toml(self.settings)}")
 
 
 def load_plan(data_dir: Path) -> ClusterPlan | None:
@@ -198,9 +246,9 @@ def load_plan(data_dir: Path) -> ClusterPlan | None:
     if not path.exists():
         return None
     values = read_toml(path)
-    if values.get("version") != FILE_VERSION:
+    if values.get("version") not in (FILE_VERSION, CHANGED_VERSION):
         found = values.get("version")
-        raise UserError(f"{path} has version {found}; this LedgerMQ reads version {FILE_VERSION}.")
+        raise UserError(f"{path} has version {found}; this LedgerMQ reads up to version {CHANGED_VERSION}.")
     numbers = [values.get(key) for key in ("nodes", "namesrvPort", "brokerPort", "adminPort")]
     numbers.append(values.get("grpcPort", GRPC_PORT))
     settings = values.get("broker", {})
@@ -218,7 +266,17 @@ def load_plan(data_dir: Path) -> ClusterPlan | None:
         settings,
         bool(values.get("replicationTls", True)),
         grpc_port,
+        _numbers(path, values, "joined"),
+        _numbers(path, values, "left"),
     )
+
+
+def _numbers(path: Path, values: Mapping[str, object], key: str) -> tuple[int, ...]:
+    """Raises: UserError."""
+    found = values.get(key, [])
+    if not isinstance(found, list) or not all(each in range(NODES_MAX) for each in found):
+        raise UserError(f"{key} in {path} is no list of numbers below {NODES_MAX}; correct it.")
+    return tuple(found)
 
 
 def require_plan(data_dir: Path) -> ClusterPlan:
@@ -246,10 +304,11 @@ def merge_plan(
     Raises: UserError.
     """
     plan = kept or ClusterPlan(data_dir, node_count=nodes or 3)
-    if nodes is not None and nodes != plan.node_count:
+    if nodes not in (None, plan.node_count, len(plan.nodes)):
         raise UserError(
-            f"the cluster in {data_dir} has {plan.node_count} nodes, --nodes {nodes} conflicts with that; "
-            "leave the option out, or choose another folder with --data."
+            f"the cluster in {data_dir} has {len(plan.nodes)} nodes, --nodes {nodes} conflicts with that; "
+            "leave the option out, choose another folder with --data, or change its members with "
+            "`ledgermq member add --local`."
         )
     if not 1 <= plan.node_count <= NODES_MAX:
         raise UserError(f"--nodes {plan.node_count} is not between 1 and {NODES_MAX}.")

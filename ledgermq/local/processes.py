@@ -13,7 +13,15 @@ from pathlib import Path
 
 from ledgermq.errors import UserError
 from ledgermq.local.node_files import namesrv_tls_options
-from ledgermq.local.plan import HOST, NAME_SERVER, ClusterPlan, NodePlan, require_plan
+from ledgermq.local.plan import (
+    HOST,
+    NAME_SERVER,
+    NODES_MAX,
+    ClusterPlan,
+    NodePlan,
+    node_name,
+    require_plan,
+)
 from ledgermq.local.supervisor import Command, Exit, Supervisor, describe_exit
 from ledgermq.output import remark
 from sockets.listening import PortInUseError, bound
@@ -63,7 +71,8 @@ def namesrv_command(plan: ClusterPlan) -> Command:
 def _namesrv_tls_options(plan: ClusterPlan) -> tuple[str, ...]:
     """Clients need no certificate, and without `--tls` no TLS either."""
     mode = plan.client_tls_mode if plan.has_client_tls else "permissive"
-    nodes = [node.id for node in plan.nodes]
+    # Also those that may be added while it runs: only this cluster's authority makes their certificates.
+    nodes = [node_name(number) for number in range(NODES_MAX)]
     return namesrv_tls_options(plan.certificates_dir, plan.broker_name, plan.group, nodes, mode)
 
 

@@ -10,6 +10,7 @@ from broker.feature import Feature, install, join, make_core
 from broker.monitoring.statistics import BrokerStatistics
 from broker.state.state import ReplicatedState
 from broker.store.message_log import LogMetrics, OpenedLog
+from dledger.core.membership import Configuration, ConfigurationEntry, Member
 from dledger.core.status import NodeStatus
 from dledger.core.types import ResponseCode, Role
 from dledger.environment import Environment, monotonic_ms
@@ -34,6 +35,10 @@ class FakeEngine(DLedgerServer):
     transfer_code: ResponseCode = ResponseCode.SUCCESS
     transferees: list[str] = field(default_factory=list)
     connected: frozenset[str] = frozenset()
+    configuration: Configuration | None = None
+    is_configuration_committed: bool = True
+    proposal_code: ResponseCode = ResponseCode.SUCCESS
+    proposed: list[tuple[Configuration, Callable[[ResponseCode], None]]] = field(default_factory=list)
     undisputed: bool = True
 
     def is_connected(self, peer: str) -> bool:
@@ -44,6 +49,24 @@ class FakeEngine(DLedgerServer):
 
     def status(self) -> NodeStatus:
         return self.node_status
+
+    @property
+    def members(self) -> ConfigurationEntry:
+        assert self.configuration is not None, "the parts give it one"
+        return ConfigurationEntry(7, 3, self.configuration)
+
+    @property
+    def commit_index(self) -> int:
+        return 9 if self.is_configuration_committed else 6
+
+    def propose_configuration(
+        self, new: Configuration, on_done: Callable[[ResponseCode], None]
+    ) -> ResponseCode:
+        """What is proposed is in the log at once, and committed when the test says so."""
+        if self.proposal_code is ResponseCode.SUCCESS:
+            self.proposed.append((new, on_done))
+            self.configuration = new
+        return self.proposal_code
 
     def transfer_leadership(self, transferee: str) -> ResponseCode:
         self.transferees.append(transferee)
@@ -70,6 +93,9 @@ class BrokerParts:
             position_of=lambda index: self.position_of(index),
             stored_ms_of=lambda index: self.stored_ms_of(index),
         )
+        if engine is not None and engine.configuration is None:
+            members = tuple(Member(peer.id, peer.host, peer.port) for peer in config.peers)
+            engine.configuration = Configuration(members)
         environment = Environment(
             monotonic_ms=lambda: self.monotonic_ms(), wall_clock_ms=lambda: self.clock()
         )

@@ -29,10 +29,12 @@ TURNS_MAX = 200
 class Operator:
     """Asks; every answer is there within a few turns of the loop."""
 
-    def __init__(self, tmp_path: Path, engine: FakeEngine | None, log: FakeLog | None = None) -> None:
+    def __init__(
+        self, tmp_path: Path, engine: FakeEngine | None, log: FakeLog | None = None, **values: object
+    ) -> None:
         self.log = log or FakeLog()
         self.engine = engine
-        self.parts: BrokerParts = make_parts(tmp_path, self.log, engine, dLegerPeers=PEERS)
+        self.parts: BrokerParts = make_parts(tmp_path, self.log, engine, **{"dLegerPeers": PEERS, **values})
         self.popped_queues: Callable[[], Iterable[GroupQueue] | None] = lambda: None
         self.runtime_figures: list[Callable[[], dict[str, str]]] = []
         self.parts.add(admin_feature(self.parts.core, self.parts.consumers, [self._figures], self._pop_lanes))

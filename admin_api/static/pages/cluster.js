@@ -8,6 +8,7 @@ import { askForm, makeChange, showDialog, showError } from "/static/dialogs.js";
 import { bytes, clock, count, duration, lag, place, span } from "/static/format.js";
 import { html } from "/static/markup.js";
 import { LastHour, useHistory } from "/static/pages/history.js";
+import { Members } from "/static/pages/members.js";
 import { useState } from "/static/vendor/preact/hooks.mjs";
 
 const DURABILITY = {
@@ -94,14 +95,15 @@ function Group({ group, nowMs, samples }) {
         <div class="actions">
           <${Button} onClick=${() => handOver(group)}>Hand leadership over…<//>
           <${Button} onClick=${() => preferLeader(group)}>Preferred leader…<//>
-        </div>`}
+        </div>
+        <${Members} group=${group} />`}
       <${LastHour} samples=${samples} ids=${ids} isReplicated=${isReplicated} />
       ${isReplicated && html`<${Terms} group=${group} nowMs=${nowMs} />`}
     </section>`;
 }
 
 function verdict(group) {
-  const members = group.nodes.filter((node) => node.id !== null);
+  const members = group.nodes.filter((node) => node.id !== null && (group.membership === null || node.member !== null));
   const upOf = (nodes) => `${nodes.filter((node) => node.state === "up").length} of ${nodes.length}`;
   if (members.length === 0) return `stock RocketMQ, ${upOf(group.nodes)} brokers up`;
   if (group.leaderId === null) return `no leader known, ${upOf(members)} nodes up`;
@@ -234,6 +236,8 @@ const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 function remark(node, nowMs) {
   if (node.state !== "up") return `${sentence(node.problem ?? "no answer")}${sayLastKnown(node.lastKnown, nowMs)}`;
   if (node.isLedgermq === false) return "A stock RocketMQ broker: it answers, and tells nothing of replication.";
+  if (node.member?.role === "joining") return "It gets the log, and votes when it has nearly all of it.";
+  if (node.member?.role === "learner") return "A learner: it gets the log and has no vote.";
   if (node.push?.isThrottled) return "It is far behind and gets what the producers leave free, so that they do not wait for it.";
   if (node.impairment) return sentence(`repairing: ${node.impairment}`);
   if (node.push?.isConnected === false) return "The leader has no connection to this node.";

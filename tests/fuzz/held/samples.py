@@ -290,6 +290,11 @@ BROKER_SAMPLES: Final = (
     Sample(Code.GET_COLD_DATA_FLOW_CTR_INFO),
     Sample(Code.LEDGERMQ_NODE_STATUS),
     Sample(Code.LEDGERMQ_TRANSFER_LEADER, {"transferee": "n7"}),
+    Sample(
+        Code.LEDGERMQ_CHANGE_MEMBERS,
+        {},
+        b'{"change":"add","id":"n7","address":"127.0.0.1:1","dryRun":true}',
+    ),
     Sample(Code.GET_BROKER_HA_STATUS),
     Sample(Code.CONTROLLER_ELECT_MASTER, _ELECTION),
     Sample(Code.CONTROLLER_GET_METADATA_INFO),

@@ -242,7 +242,7 @@ def test_what_makes_a_group_weaker_than_it_looks() -> None:
     assert code_of(facts(alone, listed("n0"))) == ("single-node", Severity.WARNING, "group-a")
     pair = statuses(peers=(peer("n1", is_connected=True),))
     pair = {name: s.model_copy(update={"peers": s.peers[:1]}) for name, s in pair.items() if name != "n2"}
-    assert code_of(facts(pair, listed("n0", "n1"))) == ("even-members", Severity.INFO, "group-a")
+    assert code_of(facts(pair, listed("n0", "n1"))) == ("two-members", Severity.WARNING, "group-a")
 
 
 def test_elections_that_follow_one_another() -> None:

@@ -19,6 +19,7 @@ PLACES = {
     "address": "127.0.0.1:1",
     "brokerName": "b",
     "group": "g",
+    "id": "n2",
     "key": "k",
     "message_id": "A" * 32,
     "namespace": "n",

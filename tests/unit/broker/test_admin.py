@@ -355,6 +355,7 @@ async def test_a_leader_tells_of_its_peers(tmp_path: Path) -> None:
             "lagMs": 1_500,
             "lastContactMs": 12,
             "isThrottled": True,
+            "bytesPerS": None,
         }
     ]
     assert wire["watermarksByTerm"] == {"3": {"n0": 9, "n1": 7}}

@@ -57,7 +57,7 @@ def test_python_field_names_are_no_keys() -> None:
         ("dLegerPeers", "node-a:1", "one letter and a number"),
         ("dLegerPeers", "n1-a:1;n2-b:2", "not among dLegerPeers"),
         ("dLegerSelfId", "leader", "one letter and a number"),
-        ("preferredLeaderId", "n7", "preferredLeaderId"),
+        ("dLegerJoin", True, "dLegerJoin needs a group"),
         ("durability", "sometimes", "durability"),
         ("messageDelayLevel", "1s soon", "soon"),
         ("messageDelayLevel", "", "0 levels"),
@@ -166,19 +166,19 @@ def test_the_quota_of_a_member_far_behind_is_a_setting() -> None:
 
 
 def test_quotas_are_those_of_the_keys_and_other_members_have_none(tmp_path: Path) -> None:
-    rules = config_from({}).quota_rules
+    rules = config_from({}).quota_rules(())
     assert (rules.address.requests_per_s, rules.user.requests_per_s) == (100_000, 200_000)
     assert rules.holder("127.0.0.1") is None
     peers = "n0-10.0.0.1:1;n1-10.0.0.2:1;n2-node-2.example:1"
     files = dict.fromkeys(("replicationTlsCertPath", "replicationTlsKeyPath", "replicationTlsCaPath"), "f")
     exempt = {"quotaExemptAddresses": "192.168.0.0/16", "quotasOnLoopback": True, "userRequestsPerSecond": 0}
     config = config_from({"dLegerPeers": peers, "addressInFlightMax": 7, **files, **exempt})
-    rules = config.quota_rules
+    rules = config.quota_rules(config.other_hosts)
     hosts = ("10.0.0.2", "192.168.7.7", "10.0.0.3", "127.0.0.1")
     assert [rules.holder(host) for host in hosts] == [None, None, "10.0.0.3", "127.0.0.1"]
     assert (rules.address.in_flight_max, rules.user.requests_per_s) == (7, 0)
     one_machine = {"dLegerPeers": "n0-127.0.0.1:1;n1-127.0.0.1:2", "quotasOnLoopback": True}
-    assert config_from(one_machine).quota_rules.holder("127.0.0.1") is not None
+    assert config_from(one_machine).quota_rules(["127.0.0.1"]).holder("127.0.0.1") is not None
 
 
 def test_tls_follows_from_the_certificate() -> None:

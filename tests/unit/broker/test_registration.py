@@ -12,13 +12,14 @@ import pytest
 from broker.registration import Registration
 from broker.state.changes import DeleteTopic, PutSettings, PutTopic
 from broker.state.topics import TopicConfig
+from dledger.core.membership import Configuration, Member, MemberRole
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.router import Router
 from remoting.server import RemotingServer
-from tests.support.broker_parts import make_parts
+from tests.support.broker_parts import FakeEngine, make_parts
 from tests.support.fake_log import FakeLog
 from tests.support.polling import until
 
@@ -55,12 +56,14 @@ async def name_server() -> AsyncIterator[NameServer]:
 class Node:
     """A broker's registration over a fake log."""
 
-    def __init__(self, tmp_path: Path, addresses: str, **values: object) -> None:
+    def __init__(
+        self, tmp_path: Path, addresses: str, engine: FakeEngine | None = None, **values: object
+    ) -> None:
         self.log = FakeLog(is_writable=False)
         self.parts = make_parts(
             tmp_path,
             self.log,
-            None,
+            engine,
             namesrvAddr=addresses,
             dLegerSelfId="n1",
             dLegerPeers="n0-127.0.0.1:1;n1-127.0.0.1:2",
@@ -68,13 +71,15 @@ class Node:
         )
         self.client = RemotingClient()
         self.registration = Registration(
-            self.parts.config, self.parts.state, self.log, self.client, lambda: 3
+            self.parts.config, self.parts.state, self.log, self.client, lambda: 3, self.parts.core.members
         )
 
 
 @contextlib.asynccontextmanager
-async def registered_node(tmp_path: Path, addresses: str, **values: object) -> AsyncIterator[Node]:
-    node = Node(tmp_path, addresses, **values)
+async def registered_node(
+    tmp_path: Path, addresses: str, engine: FakeEngine | None = None, **values: object
+) -> AsyncIterator[Node]:
+    node = Node(tmp_path, addresses, engine, **values)
     await node.registration.start()
     try:
         yield node
@@ -94,6 +99,23 @@ async def test_a_node_registers_as_follower_then_as_leader_and_takes_itself_off(
         await until(lambda: len(name_server.requests) == 3)
     register, unregister = int(RequestCode.REGISTER_BROKER), int(RequestCode.UNREGISTER_BROKER)
     assert name_server.ids == [(register, "2"), (register, "0"), (register, "2"), (unregister, "2")]
+
+
+async def test_a_node_is_registered_while_it_is_a_member(tmp_path: Path, name_server: NameServer) -> None:
+    first = Member("n0", "127.0.0.1", 1)
+    engine = FakeEngine(configuration=Configuration((first,)))
+    register, unregister = int(RequestCode.REGISTER_BROKER), int(RequestCode.UNREGISTER_BROKER)
+    async with registered_node(tmp_path, f"127.0.0.1:{name_server.server.port}", engine) as node:
+        members = node.parts.core.members
+        members.look()
+        engine.configuration = Configuration((first, Member("n1", "127.0.0.1", 2, MemberRole.LEARNER)))
+        members.look()
+        await until(lambda: name_server.ids == [(register, "2")])
+        engine.configuration = Configuration((first,))
+        members.look()
+        await until(lambda: name_server.ids == [(register, "2"), (unregister, "2")])
+        node.registration.trigger()
+    assert len(name_server.requests) == 2, "it registers no more, and takes itself off once"
 
 
 async def test_the_body_holds_topics_and_a_version_with_the_term(

@@ -49,7 +49,7 @@ def test_load_plan_none_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("version = 2\n", "version 2"),
+        ("version = 3\n", "version 3"),
         ("version = \n", "not a TOML file"),
         ("version = 1\nnodes = 3\n", "lacks a number"),
         ('version = 1\nnodes = "3"\nnamesrvPort = 1\nbrokerPort = 2\nadminPort = 3\n', "lacks a number"),

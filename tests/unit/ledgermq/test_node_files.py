@@ -10,7 +10,7 @@ import pytest
 from broker.config import load_config
 from dledger.credentials import MemberCredentials
 from ledgermq.errors import UserError
-from ledgermq.local.cluster import _write_files
+from ledgermq.local.cluster import write_files
 from ledgermq.local.node_files import read_settings, write_node_files
 from ledgermq.local.plan import ClusterPlan, load_plan, merge_plan
 from ledgermq.local.processes import admin_command, namesrv_command
@@ -37,12 +37,12 @@ def test_write_node_files_each_is_what_the_broker_reads(tmp_path: Path) -> None:
 
 def test_nodes_know_each_other_unless_that_is_switched_off(tmp_path: Path) -> None:
     plan = ClusterPlan(tmp_path, node_count=2, settings={"brokerName": "b"})
-    _write_files(plan)
+    write_files(plan)
     config = load_config(tmp_path / "n1" / "broker.toml")
     assert config.replication_tls is not None
     MemberCredentials.load(config.replication_tls)
     assert (tmp_path / "certificates" / "ca.key").stat().st_mode & 0o777 == 0o600
-    _write_files(replace(plan, has_replication_tls=False))
+    write_files(replace(plan, has_replication_tls=False))
     assert load_config(tmp_path / "n1" / "broker.toml").replication_tls is None
 
 
@@ -54,7 +54,7 @@ def test_a_folder_of_an_earlier_version_gets_certificates(tmp_path: Path) -> Non
     plan = load_plan(tmp_path)
     assert plan is not None
     assert plan.has_replication_tls
-    _write_files(plan)
+    write_files(plan)
     assert (tmp_path / "certificates" / "n2.pem").exists()
 
 
@@ -120,7 +120,7 @@ def test_full_disk_takes_no_messages_of_a_local_cluster_unless_that_is_said(tmp_
 
 def test_a_cluster_with_tls_has_certificates_that_all_its_processes_use(tmp_path: Path) -> None:
     plan = ClusterPlan(tmp_path, settings={"tlsMode": "enforcing"}, has_replication_tls=False)
-    _write_files(plan)
+    write_files(plan)
     folder = tmp_path / "certificates"
     names = ("ca", "namesrv", "n0", "n1", "n2")
     assert {path.name for path in folder.iterdir()} == {
@@ -137,7 +137,7 @@ def test_a_cluster_with_tls_has_certificates_that_all_its_processes_use(tmp_path
 
 def test_a_cluster_without_tls_for_clients_serves_them_over_plain_text(tmp_path: Path) -> None:
     plan = ClusterPlan(tmp_path, settings={"tlsMode": "disabled"})
-    _write_files(plan)
+    write_files(plan)
     config = load_config(tmp_path / "n1" / "broker.toml")
     assert config.client_tls is None
     assert server_tls(config.server_tls) is None
@@ -150,7 +150,7 @@ def test_the_name_server_knows_the_nodes_by_their_certificates(
     tmp_path: Path, settings: dict[str, str]
 ) -> None:
     plan = ClusterPlan(tmp_path, settings={**settings, "brokerName": "b-1", "dLegerGroup": "group|1"})
-    _write_files(plan)
+    write_files(plan)
     folder = tmp_path / "certificates"
     options = " ".join(namesrv_command(plan).argv)
     assert f"--tls-ca {folder}/ca.pem --tls-client-auth optional" in options
@@ -162,7 +162,7 @@ def test_the_name_server_knows_the_nodes_by_their_certificates(
 
 def test_a_cluster_without_any_certificates_registers_by_its_address(tmp_path: Path) -> None:
     plan = ClusterPlan(tmp_path, has_replication_tls=False)
-    _write_files(plan)
+    write_files(plan)
     assert load_config(tmp_path / "n0" / "broker.toml").namesrv_tls is None
     options = " ".join(namesrv_command(plan).argv)
     assert "-tls" not in options
@@ -171,10 +171,10 @@ def test_a_cluster_without_any_certificates_registers_by_its_address(tmp_path: P
 
 def test_certificates_of_ones_own_without_one_of_the_name_server_are_used_as_they_are(tmp_path: Path) -> None:
     plan = ClusterPlan(tmp_path, 1)
-    _write_files(plan)
+    write_files(plan)
     for name in ("ca.key", "namesrv.pem", "namesrv.key"):
         (tmp_path / "certificates" / name).unlink()
-    _write_files(plan)
+    write_files(plan)
     assert not plan.has_known_brokers
     config = load_config(tmp_path / "n0" / "broker.toml")
     assert config.replication_tls is not None

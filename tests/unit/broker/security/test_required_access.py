@@ -83,6 +83,7 @@ V2 = {"b": "t", "a": "p"}
         (Code.UPDATE_BROKER_CONFIG, {}, ["Cluster:c1 Update"]),
         (Code.GET_BROKER_CONFIG, {}, ["Cluster:c1 Get"]),
         (Code.LEDGERMQ_TRANSFER_LEADER, {"transferee": "n1"}, ["Cluster:c1 Update"]),
+        (Code.LEDGERMQ_CHANGE_MEMBERS, {}, ["Cluster:c1 Update"]),
         (Code.LEDGERMQ_NODE_STATUS, {}, ["Cluster:c1 Get"]),
         (Code.LEDGERMQ_GRPC_ENDPOINT, {"address": "h:1"}, ["Cluster:c1 Update"]),
         (Code.LEDGERMQ_GRPC_CLIENTS, {"address": "h:1"}, ["Cluster:c1 Get"]),
