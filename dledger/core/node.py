@@ -348,7 +348,7 @@ class Node:
         if self._leadership is not None:
             self._leadership.restart(peer, "connected")
         if self._repair is not None:
-            self._repair.ask_connected(peer, self.term)
+            self._repair.ask_connected(peer, self.term, self.leader_id)
 
     def peer_disconnected(self, peer: str, now_ms: int) -> None:
         """The peer's connection closed. A follower whose leader it was asks for pre-votes soon."""
@@ -420,7 +420,7 @@ class Node:
     def deadline_ms(self) -> int:
         """When `tick` and take_output have something to do, unless something else is put in before."""
         if self._leadership is None:
-            repair_ms = self._repair.deadline_ms(self.term) if self._repair else NEVER_DUE_MS
+            repair_ms = self._repair.deadline_ms(self.term, self.leader_id) if self._repair else NEVER_DUE_MS
             return min(self._timer.deadline_ms, self._handler.deadline_ms(), repair_ms)
         if not self._leadership.is_ready:
             return self._now_ms

@@ -80,26 +80,28 @@ class Repair:
     def _has_heard_all(self) -> bool:
         return all(voter in self._end_indexes for voter in self._needed)
 
-    def deadline_ms(self, term: int) -> int:
-        return self._next_ask_ms if self._is_asking(term) else NEVER_DUE_MS
+    def deadline_ms(self, term: int, leader_id: str | None) -> int:
+        return self._next_ask_ms if self._is_asking(term, leader_id) else NEVER_DUE_MS
 
-    def ask_connected(self, peer: str, term: int) -> None:
+    def ask_connected(self, peer: str, term: int, leader_id: str | None) -> None:
         """The peer can be reached now."""
-        if self._is_asking(term):
+        if self._is_asking(term, leader_id):
             self._outbox.send_now(peer, RepairRequest(term, self.impairment.repair_id))
 
     def ask(self, term: int, leader_id: str | None, now_ms: int) -> None:
         """Asks the members whose answer is missing, once in a heartbeat interval."""
-        if not self._is_asking(term) or now_ms < self._next_ask_ms:
+        if not self._is_asking(term, leader_id) or now_ms < self._next_ask_ms:
             return
         self._next_ask_ms = now_ms + self._config.heartbeat_interval_ms
         for peer in dict.fromkeys((*self._members.others, *self._needed)):
-            is_needed = self._target_term != term and leader_id in (None, peer)
+            is_needed = leader_id is None or (self._target_term != term and leader_id == peer)
             if is_needed or peer not in self._end_indexes:
                 self._outbox.send_now(peer, RepairRequest(term, self.impairment.repair_id))
 
-    def _is_asking(self, term: int) -> bool:
-        return not self.is_over and (self._target_term != term or not self.may_follow(term))
+    def _is_asking(self, term: int, leader_id: str | None) -> bool:
+        """Also without a leader: the members may have changed, so that this node has to vote."""
+        is_open = self._target_term != term or leader_id is None or not self.may_follow(term)
+        return is_open and not self.is_over
 
     def on_response(self, peer: str, response: RepairResponse, term: int) -> None:
         """An answer; the node has adopted its term if that was higher. An answer with another repair_id
