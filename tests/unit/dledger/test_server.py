@@ -65,11 +65,15 @@ def make_member(
     folder: Path,
     store: MemoryLog | None = None,
     credentials: MemberCredentials | None = None,
+    *,
+    is_joining: bool = False,
 ) -> Member:
     folder.mkdir(exist_ok=True)
     store = store or MemoryLog()
     server = DLedgerServer(
-        Config(group="g", self_id=node_id, peers=tuple(sorted(addresses))),
+        Config(
+            "g", node_id, tuple(sorted(each for each in addresses if not (is_joining and each == node_id)))
+        ),
         listen=addresses[node_id],
         peers=addresses,
         store=store,
@@ -78,6 +82,7 @@ def make_member(
         durability=Durability.PERSISTED,
         client_address=f"client-of-{node_id}",
         credentials=credentials,
+        is_joining=is_joining,
     )
     witness = Witness()
     server.set_observer(witness)

@@ -1,0 +1,72 @@
+"""Members that change while a group of drivers runs, over sockets."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from dledger.core.membership import Configuration, Member, MemberRole
+from dledger.core.types import ResponseCode
+from tests.support.polling import until
+from tests.unit.dledger.test_server import Member as Node
+from tests.unit.dledger.test_server import elected, free_ports, leader_of, make_member, running_group
+
+
+def configuration_of(node: Node) -> Configuration:
+    return node.server.members.configuration
+
+
+async def change(leader: Node, wanted: Configuration) -> None:
+    """Proposes it, and waits until it is committed."""
+    codes: list[ResponseCode] = []
+    assert leader.server.propose_configuration(wanted, codes.append) is ResponseCode.SUCCESS
+    await until(lambda: codes)
+    assert codes == [ResponseCode.SUCCESS]
+
+
+def joining_member(folder: Path, group: dict[str, Node], name: str) -> tuple[Node, Member]:
+    """A node with an empty disk whose configuration file names itself and the others, and how the group names
+    it.
+    """
+    known = {each.id: (each.host, each.port) for each in configuration_of(next(iter(group.values()))).members}
+    (port,) = free_ports(1)
+    node = make_member(name, {**known, name: ("127.0.0.1", port)}, folder / name, is_joining=True)
+    return node, Member(name, "127.0.0.1", port, MemberRole.JOINING)
+
+
+async def test_a_new_member_gets_the_log_and_then_its_vote(tmp_path: Path) -> None:
+    async with running_group(tmp_path) as group:
+        leader = await elected(group)
+        leader.server.handle_append([b"a", b"b"], lambda _code: None)
+        node, member = joining_member(tmp_path, group, "n3")
+        await node.server.start()
+        group["n3"] = node
+        await change(leader, configuration_of(leader).with_member(member))
+        await until(lambda: configuration_of(node).is_voter("n3"))
+        await until(lambda: node.store.entries() == leader.store.entries())
+        assert configuration_of(node).member("n3") == replace(member, role=MemberRole.VOTER)
+
+
+async def test_a_dead_member_is_replaced(tmp_path: Path) -> None:
+    async with running_group(tmp_path) as group:
+        leader = await elected(group)
+        dead = next(name for name, node in group.items() if node is not leader)
+        await group.pop(dead).server.stop()
+        node, member = joining_member(tmp_path, group, "n3")
+        await node.server.start()
+        group["n3"] = node
+        await change(leader, configuration_of(leader).with_member(replace(member, replaces=dead)))
+        await until(lambda: dead not in configuration_of(leader).ids)
+        assert configuration_of(leader).is_voter("n3")
+        await until(lambda: node.server.members == leader.server.members)
+
+
+async def test_a_leader_that_removes_itself_hands_over(tmp_path: Path) -> None:
+    async with running_group(tmp_path) as group:
+        leader = await elected(group)
+        name = leader.server.config.self_id
+        await change(leader, configuration_of(leader).without(name))
+        others = {other: node for other, node in group.items() if other != name}
+        await until(lambda: leader_of(others) is not None)
+        codes: list[ResponseCode] = []
+        (await elected(others)).server.handle_append([b"c"], codes.append)
+        await until(lambda: codes)
+        assert codes == [ResponseCode.SUCCESS]
