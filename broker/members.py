@@ -17,6 +17,7 @@ from dledger.core.membership import (
     MemberRole,
     first_configuration,
 )
+from dledger.core.types import NO_INDEX
 from dledger.server import DLedgerServer
 
 LOOK_S: Final = 1.0
@@ -63,8 +64,10 @@ class GroupMembers:
     @property
     def own_role(self) -> MemberRole | None:
         """None: this node is no member. It was removed, or has not been added yet."""
-        own = self.configuration.member(self._config.dledger_self_id)
-        return None if own is None else own.role
+        entry = self.entry
+        own = entry.configuration.member(self._config.dledger_self_id)
+        is_waiting = self._config.dledger_join and entry.index == NO_INDEX
+        return None if own is None or is_waiting else own.role
 
     @property
     def is_member(self) -> bool:

@@ -554,8 +554,6 @@ class DLedgerServer:
     # -- MessageSink ---------------------------------------------------------------------------------------
 
     def on_messages(self, sender: str, messages: list[Message]) -> None:
-        if sender not in self.config.peers:
-            return
         term_max = min(self._node.term + TERM_STEP_MAX, NUMBER_MAX)
         for message in messages:
             refuse_impossible(message, term_max)

@@ -83,6 +83,11 @@ class MembersAdmin:
         try:
             self._require_able(wanted)
             plan = plan_change(self._now(engine), wanted)
+            if wanted.change is ChangeKind.FORMAT_LEVEL and not engine.speaks_newest_protocol(plan.new):
+                raise PlanRefusedError(
+                    "Not every member runs this release: one of an older release could not read the log any "
+                    "more."
+                )
         except PlanRefusedError as error:
             force = " Add force to do it all the same." if error.is_forceable else ""
             raise RequestError(ResponseCode.NO_PERMISSION, f"{error}{force}") from error

@@ -267,7 +267,7 @@ def _joining(
     grown = plan.with_node(member)
     if not is_dry_run:
         with writing(plan.data_dir):
-            write_files(grown)
+            write_files(grown, [grown.node(member)])  # the others may be about to start
     try:
         yield grown.node(member).replication_address
     except BaseException:

@@ -18,7 +18,15 @@ from admin_api.services import open_services
 from admin_api.settings import Settings
 from ledgermq.errors import UserError
 from ledgermq.local.node_files import read_settings, write_node_files
-from ledgermq.local.plan import HOST, NAME_SERVER, ClusterPlan, load_plan, merge_plan, require_free
+from ledgermq.local.plan import (
+    HOST,
+    NAME_SERVER,
+    ClusterPlan,
+    NodePlan,
+    load_plan,
+    merge_plan,
+    require_free,
+)
 from ledgermq.local.processes import admin_command, grpc_command, namesrv_command, node_command
 from ledgermq.local.supervisor import Command, Exit, Supervisor, describe_exit, last_lines
 from ledgermq.members import MemberFiles
@@ -246,16 +254,16 @@ def forget_tls_of_others() -> None:
         os.environ.pop(variable, None)
 
 
-def write_files(plan: ClusterPlan) -> None:
-    """The certificates, each node's broker.toml, and the plan itself. Raises: UserError."""
+def write_files(plan: ClusterPlan, nodes: Sequence[NodePlan] | None = None) -> None:
+    """The certificates, the broker.toml of these nodes or of all, and the plan itself. Raises: UserError."""
     try:
         if plan.has_certificates:
             files = MemberFiles(plan.certificates_dir)
-            nodes = [node.id for node in plan.nodes]
-            files.complete(plan.group, dict.fromkeys(nodes, (HOST, "localhost")))
+            ids = [node.id for node in plan.nodes]
+            files.complete(plan.group, dict.fromkeys(ids, (HOST, "localhost")))
             if plan.has_client_tls or files.may_sign:
                 files.complete(plan.group, {NAME_SERVER: (HOST, "localhost")})
-        write_node_files(plan)
+        write_node_files(plan, nodes)
         plan.save()
     except OSError as error:
         raise UserError(f"{error.filename or plan.data_dir} cannot be written: {error.strerror}.") from error

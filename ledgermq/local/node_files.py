@@ -125,12 +125,12 @@ def _client_keys(certificates: Path, node_id: str) -> Mapping[str, Scalar]:
     }
 
 
-def write_node_files(plan: ClusterPlan) -> None:
-    """Write every node's broker.toml, then check each as the broker will.
+def write_node_files(plan: ClusterPlan, nodes: Iterable[NodePlan] | None = None) -> None:
+    """Write the broker.toml of these nodes, or of all, then check each as the broker will.
 
     Raises: UserError with the broker's error text.
     """
-    for node in plan.nodes:
+    for node in plan.nodes if nodes is None else nodes:
         node.home.mkdir(parents=True, exist_ok=True)
         write_whole(node.config_file, to_toml(node_values(plan, node)))
         try:

@@ -37,6 +37,8 @@ class FakeEngine(DLedgerServer):
     connected: frozenset[str] = frozenset()
     configuration: Configuration | None = None
     is_configuration_committed: bool = True
+    configuration_index: int = 7
+    is_of_one_release: bool = True
     proposal_code: ResponseCode = ResponseCode.SUCCESS
     proposed: list[tuple[Configuration, Callable[[ResponseCode], None]]] = field(default_factory=list)
     undisputed: bool = True
@@ -53,11 +55,14 @@ class FakeEngine(DLedgerServer):
     @property
     def members(self) -> ConfigurationEntry:
         assert self.configuration is not None, "the parts give it one"
-        return ConfigurationEntry(7, 3, self.configuration)
+        return ConfigurationEntry(self.configuration_index, 3, self.configuration)
 
     @property
     def commit_index(self) -> int:
         return 9 if self.is_configuration_committed else 6
+
+    def speaks_newest_protocol(self, configuration: Configuration) -> bool:
+        return self.is_of_one_release
 
     def propose_configuration(
         self, new: Configuration, on_done: Callable[[ResponseCode], None]

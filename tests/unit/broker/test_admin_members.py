@@ -137,6 +137,14 @@ async def test_a_refusal_names_the_way_out(tmp_path: Path) -> None:
     assert (old.code, "force" in str(old.remark)) == (16, False)
 
 
+async def test_a_member_of_an_older_release_keeps_the_format(tmp_path: Path) -> None:
+    raised = {"change": "format_level", "level": 3}
+    refused = await change(Operator(tmp_path, engine_of(level=2, is_of_one_release=False)), raised)
+    assert (refused.code, "Not every member runs this release" in str(refused.remark)) == (16, True)
+    made = await proposed(Operator(tmp_path, engine_of(level=2)), EngineCode.SUCCESS, raised)
+    assert made.code == 0
+
+
 @pytest.mark.parametrize(
     ("facts", "is_near"),
     [
@@ -273,6 +281,10 @@ async def test_a_removed_node_knows_that_it_is_none(tmp_path: Path) -> None:
     operator = Operator(tmp_path, engine_of(*MEMBERS[1:]))
     members = operator.parts.core.members
     assert (members.own_role, members.is_member, members.is_alone) == (None, False, False)
+    waiting = Operator(tmp_path, engine_of(configuration_index=-1), dLegerJoin=True).parts.core.members
+    assert waiting.own_role is None, "the leader has not added it yet"
+    joined = Operator(tmp_path, engine_of(), dLegerJoin=True).parts.core.members
+    assert joined.own_role is MemberRole.VOTER
     alone = Operator(tmp_path, engine_of(MEMBERS[0])).parts.core.members
     assert (alone.own_role, alone.is_alone) == (MemberRole.VOTER, True)
 
