@@ -403,6 +403,9 @@ class Node:
         assert self._repair.is_over, f"not healed yet: {self._repair.impairment}"
         self._outbox.report(Healed(self._repair.impairment.reason))
         self._repair = None
+        # A leader that pushes all the time sends no heartbeats, whose answers would say so.
+        if self.leader_id is not None:
+            self._outbox.send_now(self.leader_id, self._heartbeat_response())
 
     def tick(self, now_ms: int) -> None:
         """Does what is due by now."""

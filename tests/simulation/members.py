@@ -134,26 +134,27 @@ class MemberChanges:
         its promises count there, and a majority may be without theirs.
         """
         live = [host for host in self._hosts.values() if host.is_up]
-        free = [
-            host
-            for host in live
-            if all(
-                host.name not in other.configuration.ids
-                for other in self._hosts.values()
-                if other is not host
-            )
-            and host.node.role is not Role.LEADER
-        ]
-        if free and len(live) == len(self._hosts):
-            host = self._rng.choice(free)
-            self.counts["members: removed one gets an empty disk"] += 1
-            newest = max((other.newest for other in live), key=lambda entry: (entry.term, entry.index))
-            host.crash(self._rng)
-            host.wipe()
-            # As an operator writes its configuration file before it joins again.
-            voters = Configuration.of_voters(newest.configuration.voters)
-            host.first = voters.with_member(member(host.name, MemberRole.LEARNER))
-            self._clock.schedule(1_000 * self._rng.randint(0, 500), lambda: self._up(host))
+        free = [host for host in live if host.node.role is not Role.LEADER and not self._is_counted(host)]
+        if not free or len(live) < len(self._hosts):
+            return
+        host = self._rng.choice(free)
+        self.counts["members: removed one gets an empty disk"] += 1
+        newest = max((other.newest for other in live), key=lambda entry: (entry.term, entry.index))
+        host.crash(self._rng)
+        host.wipe()
+        # As an operator writes its configuration file before it joins again.
+        voters = Configuration.of_voters(newest.configuration.voters)
+        host.first = voters.with_member(member(host.name, MemberRole.LEARNER))
+        self._clock.schedule(1_000 * self._rng.randint(0, 500), lambda: self._up(host))
+
+    def _is_counted(self, host: Host) -> bool:
+        """Its removal may not be committed, or another node may not know of it."""
+        others = [other for other in self._hosts.values() if other is not host]
+        is_final = any(
+            other.is_up and other.node.role is Role.LEADER and other.node.is_configuration_committed
+            for other in others
+        )
+        return not is_final or any(host.name in other.configuration.ids for other in others)
 
     def _up(self, host: Host) -> None:
         if self._is_running and not host.is_up:
