@@ -21,15 +21,15 @@ from typing import Any
 
 import psutil
 
-from bench.growth_runs import Background, Say, cluster, end_position, status, wait_position
+from bench.growth_runs import Background, Say, cluster, status, wait_position
 from bench.processes import cpu_time_s, end_on_signals
 from bench.results_file import machine, save
-from bench.sides import LedgerMQ
 from bench.sequential_disk import disk_speeds
+from bench.sides import LedgerMQ
 from ledgermq.load.cluster import ask
 from ledgermq.load.run import Load
 from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
+from tests.integration.wire import call
 
 GIB = 1 << 30
 NEAR_BYTES = 8 << 20
@@ -163,16 +163,17 @@ def _figures(samples: list[Sample], started_s: float, applied_s: float) -> dict[
         "caught_up_after_s": round(last_s - started_s, 2),
         "applied_after_s": round(applied_s - started_s, 2),
         "mb_per_second": round((last - first) / 1e6 / max(POLL_S, last_s - first_s), 1),
-        "samples": [(round(at - started_s, 2), *rest) for at, *rest in samples[:: max(1, len(samples) // 60)]],
+        "samples": [
+            (round(at - started_s, 2), *rest) for at, *rest in samples[:: max(1, len(samples) // 60)]
+        ],
     }
 
 
 def _take_over(side: LedgerMQ, leader: str, follower: str) -> float:
     """Seconds from asking the leader to hand over to the first message that the new node acknowledges."""
-    request = RemotingCommand(RequestCode.LEDGERMQ_TRANSFER_LEADER, ext_fields={"transferee": follower})
     begun_s = time.monotonic()
     while time.monotonic() < begun_s + 60:
-        ask(side.namesrv, lambda one: one._client.invoke(side.address(leader), request))  # noqa: SLF001
+        call(side.address(leader), RequestCode.LEDGERMQ_TRANSFER_LEADER, {"transferee": follower})
         for _ in range(40):
             if ask(side.namesrv, lambda one: one.send("BenchFirst", side.address(follower))):
                 return round(time.monotonic() - begun_s, 2)
@@ -212,7 +213,9 @@ def _shares(one: dict[str, Any], disk_mb_s: dict[str, float]) -> dict[str, float
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--gib", type=float, default=4.0, help="length of the log at the beginning")
-    parser.add_argument("--load", nargs="*", default=[IDLE, "5000", FULL], help="idle, full, or sends a second")
+    parser.add_argument(
+        "--load", nargs="*", default=[IDLE, "5000", FULL], help="idle, full, or sends a second"
+    )
     parser.add_argument("--in-flight", type=int, default=2000)
     parser.add_argument("--folder", type=Path, help="where the logs are written")
     parser.add_argument("--save", metavar="NAME", help="writes bench/results/catch-up-NAME.json")
