@@ -2,8 +2,9 @@
 
 usage: python -m bench.catch_up [--gib 4] [--load idle 5000 full] [--in-flight 2000] [--save NAME]
 
-Writes bench/results/catch-up-NAME.json. For each load: how fast the node gets the log, when it has applied it
-and can lead, and what producers get meanwhile. Durability is `persisted` throughout.
+Writes bench/results/growth-NAME.json; growth-replaced.json is on the page. For each load: how fast the node
+gets the log, when it has applied it and can lead, and what producers get meanwhile. Durability is `persisted`
+throughout.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from bench.sides import LedgerMQ
 from ledgermq.load.cluster import ask
 from ledgermq.load.run import Load
 from remoting.codes import RequestCode
-from tests.integration.wire import call
+from tests.integration.wire import WireError, call
 
 GIB = 1 << 30
 NEAR_BYTES = 8 << 20
@@ -170,10 +171,13 @@ def _figures(samples: list[Sample], started_s: float, applied_s: float) -> dict[
 
 
 def _take_over(side: LedgerMQ, leader: str, follower: str) -> float:
-    """Seconds from asking the leader to hand over to the first message that the new node acknowledges."""
+    """Seconds from asking the leader to hand over to the first message that the new node acknowledges. It
+    refuses until it has heard that the node has its vote again.
+    """
     begun_s = time.monotonic()
     while time.monotonic() < begun_s + 60:
-        call(side.address(leader), RequestCode.LEDGERMQ_TRANSFER_LEADER, {"transferee": follower})
+        with suppress(WireError):
+            call(side.address(leader), RequestCode.LEDGERMQ_TRANSFER_LEADER, {"transferee": follower})
         for _ in range(40):
             if ask(side.namesrv, lambda one: one.send("BenchFirst", side.address(follower))):
                 return round(time.monotonic() - begun_s, 2)
@@ -218,7 +222,7 @@ def main() -> None:
     )
     parser.add_argument("--in-flight", type=int, default=2000)
     parser.add_argument("--folder", type=Path, help="where the logs are written")
-    parser.add_argument("--save", metavar="NAME", help="writes bench/results/catch-up-NAME.json")
+    parser.add_argument("--save", metavar="NAME", help="writes bench/results/growth-NAME.json")
     arguments = parser.parse_args()
     end_on_signals()
     measured_on = machine()
@@ -228,7 +232,7 @@ def main() -> None:
     load["command"] = shlex.join(["python", "-m", "bench.catch_up", *sys.argv[1:]])
     load["durability"] = "persisted: on the disks (fdatasync) of a majority of the nodes"
     if arguments.save:
-        print(save(f"catch-up-{arguments.save}", load, result, measured_on))
+        print(save(f"growth-{arguments.save}", load, result, measured_on))
 
 
 class _Saying:

@@ -123,7 +123,7 @@ class EntryStore:
         self._disk = disk
         self._layout = EntryLayout(config, append_hook)
         self._append_hook = append_hook
-        self.cache = EntryCache(config.cache_bytes_max, config.undispatched_bytes_max)
+        self.cache = EntryCache(config.cache_bytes_max)
         self.cold = ColdReader(files)
         self._scrubber = Scrubber(files)
         self.begin = log.begin

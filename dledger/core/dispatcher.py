@@ -161,7 +161,7 @@ class EntryDispatcher:
         self._is_refused = False
         self._is_peer_full = False
         self._pending: deque[Push] = deque()
-        self._pending_bytes = 0
+        self._pending_bytes = self._pushed_bytes = 0
         self._pace = Pace(peer, config, catch_up, self._lag_bytes, outbox)
         self._progress = Progress()
         self._next_turn_ms: int | None = None
@@ -276,6 +276,7 @@ class EntryDispatcher:
         request = self._push_cache.request(first_index, last_index, commit_index)
         self._send(request, now_ms)
         self._last_push_ms, entries = now_ms, request.entries
+        self._pushed_bytes += len(entries.data)
         return Push(entries.first_index, entries.last_index, now_ms, len(entries.data))
 
     def _push_again(self, now_ms: int, commit_index: int) -> None:
@@ -525,6 +526,7 @@ class EntryDispatcher:
             self._held_bytes() if self.is_matched else None,
             self._progress.bytes_per_s,
             self._progress.caught_up_in_ms,
+            self._pushed_bytes,
         )
 
     def check_invariants(self) -> None:

@@ -38,6 +38,8 @@ class PeerStatus:
     """How fast its disk gets the log, over the last seconds; None unless it is far behind."""
     caught_up_in_ms: int | None = None
     """When it has caught up at this speed, while the log grows as it does; None: unknown, or not at all."""
+    pushed_bytes: int | None = None
+    """Bytes of entries that this leader has pushed to it, repeated ones too."""
 
 
 @dataclass(frozen=True, slots=True)
