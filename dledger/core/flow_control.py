@@ -7,9 +7,10 @@ bytes a second (`Throttle`, DLedger's Quota).
 
 `CatchUp` follows LEDBAT (RFC 6817; the pauses are from LEDBAT++). The time that callers wait for their
 commits shows how busy the leader, its disk and the peers are, whichever of them is the bottleneck. The rate
-grows while callers wait hardly longer than they do when no peer catches up; when they wait longer, it falls.
-It also falls when they wait longer and fewer appends are committed: a busy leader reads requests later, and
-that time is in no wait. Every few seconds catching up pauses; waits and commits during the pause are the base
+grows while callers wait at most half as long again as they do when no peer catches up; when they wait longer,
+it falls. It also falls when they wait longer at all and fewer appends are committed: callers that wait for
+their answers before they send again lose throughput, and a busy leader reads requests later, which is in no
+wait. Every few seconds catching up pauses; waits and commits during the pause are the base
 for the next comparisons.
 """
 
@@ -28,9 +29,9 @@ PAUSE_MS = 200
 """Long enough for whole windows in which nothing of the catching up is under way any more."""
 WINDOWS_BETWEEN_PAUSES = 50
 """So catching up pauses about every 5 s."""
-WAIT_RATIO = 1.15
-"""Callers may wait this many times as long as in a pause, plus SLACK_MS."""
-SLACK_MS = 0.5
+WAIT_RATIO = 1.5
+"""Callers may wait this many times as long as in a pause, plus SLACK_MS, where they keep their commits."""
+SLACK_MS = 1.0
 """For waits so short that the clock's milliseconds would decide."""
 COMMITS_MIN = 0.85
 """The least share of the commits a second in a pause that callers keep."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dledger.core.flow_control import BURST_MS, BYTES_PER_S_MAX, SLACK_MS, WINDOW_MS, CatchUp
+from dledger.core.flow_control import BURST_MS, BYTES_PER_S_MAX, SLACK_MS, WAIT_RATIO, WINDOW_MS, CatchUp
 
 MIB = 1 << 20
 FLOOR = 20 * MIB
@@ -72,7 +72,7 @@ def test_callers_wait_little_longer_than_without(quiet_ms: float, capacity: int)
     model.waits.clear()
     bytes_per_s = model.run(20_000)
     mean_ms = sum(model.waits) / len(model.waits)
-    assert quiet_ms < mean_ms < 1.25 * quiet_ms + 2 * SLACK_MS
+    assert quiet_ms < mean_ms < 1.2 * WAIT_RATIO * quiet_ms + 2 * SLACK_MS
     assert bytes_per_s > 0.08 * capacity
 
 
