@@ -24,7 +24,11 @@ Aims: 150 MB/s or half the disk's speed, and at most 20 % less."""
 _BODIES = """\
 The disk writes {disk_mb_s:,.0f} MB/s from a file's beginning to its end; aim: half of that by all nodes
 together."""
-NAMES = ("spread", "restart", "catchup", "bodies", "soak")
+_REPLACED = """\
+One of three nodes loses its disk and is started again, empty; its log of 1 KiB bodies is {gib:g} GiB long at
+first. The disk writes {disk_mb_s:,.0f} MB/s from a file's beginning to its end. "Full": {in_flight:,} sends
+in flight. Aims: half of the disk's speed while nothing is sent, and 80 % of the producers' throughput."""
+NAMES = ("spread", "restart", "catchup", "replaced", "bodies", "soak")
 
 
 def documents(read: Read) -> list[Document]:
@@ -85,6 +89,35 @@ def _catch_up(result: Document, _: Document, folder: Path, plots: str) -> Iterat
     yield f"![{title}]({plots}/catch-up.svg)"
 
 
+def _replaced(result: Document, load: Document, _: Path, __: str) -> Iterator[str]:
+    yield "### A machine that is replaced"
+    yield _REPLACED.format(**load, disk_mb_s=max(result["disk_mb_s"].values()))
+    head = ["load", "log", "MB/s", "of the disk's", "has all", "has applied all", "hands over in"]
+    rows = [
+        [
+            *(name, f"{one['gib']:g} GiB", f"{one['mb_per_second']:,.0f}", f"{one['shares']['of_disk']:.0%}"),
+            *(f"{one[key]:,.1f} s" for key in ("caught_up_after_s", "applied_after_s", "took_over_s")),
+        ]
+        for name, one in result["runs"].items()
+    ]
+    yield text_table(head, rows)
+    producers = {name: one["phases"] for name, one in result["runs"].items() if "before" in one["phases"]}
+    if producers:
+        rows = [
+            [
+                f"{name}: {figure}",
+                *(
+                    f"{phases[phase][key]:,.0f}"
+                    for phase in ("before", "away", "catching_up", "after")
+                    if phase in phases
+                ),
+            ]
+            for name, phases in producers.items()
+            for figure, key in (("messages/s", "per_second"), ("p99 ms", "p99_ms"))
+        ]
+        yield text_table(["producers", "three nodes", "two nodes", "meanwhile", "three again"], rows)
+
+
 def _bodies(result: Document, _: Document, __: Path, ___: str) -> Iterator[str]:
     yield "### Large bodies"
     yield _BODIES.format(**result)
@@ -115,6 +148,7 @@ _SECTIONS: dict[str, Callable[[Document, Document, Path, str], Iterator[str]]] =
     "spread": _spread,
     "restart": _restart,
     "catchup": _catch_up,
+    "replaced": _replaced,
     "bodies": _bodies,
     "soak": _soak,
 }

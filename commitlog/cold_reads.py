@@ -15,6 +15,9 @@ from dledger.core.types import CorruptRangeError, DamagedEntryError, EntryRange
 
 UNITS_PER_READ = 4096
 UNITS_SEARCHED_BACK = 64
+AHEAD_BYTES = 4 * 1024 * 1024
+"""A sequential reader is one to two blocks of this size behind the system's reading ahead: its reads need not
+wait for the disk, which would block the event loop. Larger blocks take longer to be asked for."""
 
 Unit = tuple[int, int, int, int, int]
 """As in the index: magic, position, size, index, term."""
@@ -50,7 +53,14 @@ class ColdReader:
         except (CorruptRangeError, CorruptLogError, OSError) as error:
             units = list(UNIT.iter_unpack(raw[: (low + 1) * UNIT_BYTES]))
             return self._whole_part(units, first_index, error)
+        self._read_ahead(start, end)
         return found
+
+    def _read_ahead(self, start: int, end: int) -> None:
+        """Each block is asked for once by a sequential reader: when it reads into the second block before."""
+        block = end // AHEAD_BYTES
+        if start // AHEAD_BYTES != block:
+            self._files.data.read_ahead((block + 2) * AHEAD_BYTES, AHEAD_BYTES)
 
     def read_bodies(
         self, units: Sequence[tuple[int, int]], begin_index: int, end_index: int

@@ -250,6 +250,7 @@ class DLedgerCommitLog(IndexedLog):
         record_bytes_max = entries.config.body_bytes_max
         on_applied = self._update_writable
         super().__init__(fs or OsFs(), store, config, end, record_bytes_max, on_applied, self.on_fatal)
+        entries.cache.dispatched(self.queued_index)
         self.removal = LogRemoval(entries, self, lambda: engine.commit_index, engine.remove_before)
         """Deletes the log's oldest files."""
         engine.set_observer(self)
@@ -363,6 +364,10 @@ class DLedgerCommitLog(IndexedLog):
 
     def _read_units(self, units: bytes, readable_end: int) -> bytes | None:
         return self._batch_reader.read(units, readable_end)
+
+    def _after_queued(self) -> None:
+        super()._after_queued()
+        self._entries.cache.dispatched(self.queued_index)
 
     def _read_batch(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
         index = max(index, self._entries.begin_index)

@@ -6,6 +6,7 @@ The cache always holds every entry that is not yet in the files, and those befor
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from commitlog.entry import (
     BLANK_BYTES,
@@ -21,6 +22,8 @@ from commitlog.entry import (
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.record import PackedBodies
 from dledger.core.types import EntryRange
+
+UNDISPATCHED_FACTOR: Final = 4
 
 
 @dataclass(slots=True)
@@ -81,6 +84,7 @@ class EntryCache:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
+        self._dispatched_index: int | None = None
         self._bytes = 0
         self._chunks: list[Chunk] = []
         self._first_indexes: list[int] = []
@@ -105,14 +109,28 @@ class EntryCache:
         self._positions.append(chunk.position)
         self._bytes += len(chunk.data) + len(chunk.units)
         # Evicted only at a quarter over the bound: deleting from the head of a list costs its whole length.
+        self._evict_if_large()
+
+    def dispatched(self, index: int) -> None:
+        """Entries up to here are in the consume queues. Where this was ever called, the others are kept up to
+        UNDISPATCHED_FACTOR times the bound: a follower that catches up writes large batches past the page
+        cache, and would have to read them back from the disk.
+        """
+        self._dispatched_index = index
+        self._evict_if_large()
+
+    def _evict_if_large(self) -> None:
         if self._bytes > self._bytes_max + self._bytes_max // 4:
             self.evict()
 
     def evict(self) -> None:
-        """Drop the oldest chunks that are written, down to the bound."""
+        """Drop the oldest chunks that are written, down to the bounds."""
         count = 0
+        dispatched_index = self._dispatched_index
         for chunk in self._chunks:
-            if self._bytes <= self._bytes_max or not chunk.is_written:
+            is_dispatched = dispatched_index is None or chunk.last_index <= dispatched_index
+            bytes_max = self._bytes_max * (1 if is_dispatched else UNDISPATCHED_FACTOR)
+            if self._bytes <= bytes_max or not chunk.is_written:
                 break
             self._bytes -= len(chunk.data) + len(chunk.units)
             count += 1

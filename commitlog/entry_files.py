@@ -44,7 +44,9 @@ class EntryStoreConfig:
     data_file_bytes: int = 1024 * 1024 * 1024
     index_file_bytes: int = 32 * 5 * 1024 * 1024
     cache_bytes_max: int = 16 * 1024 * 1024
-    """Recent entries kept in memory; those not yet written stay whatever their size."""
+    """Recent entries kept in memory, or four times as much that is not in the consume queues yet; those not
+    yet written stay whatever their size.
+    """
     chunk_bytes_max: int = 16 * 1024 * 1024
     """Bytes of the bodies laid out in one buffer at most; a larger entry has a buffer of its own. Batches of
     large bodies that need several buffers are copied once more."""

@@ -9,6 +9,7 @@ the reader never reads a descriptor that was closed, or reused for another file.
 
 import errno
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -192,6 +193,13 @@ class Segments:
         if part_bytes < size_bytes:
             return data + self.read(position + part_bytes, size_bytes - part_bytes)
         return data
+
+    def read_ahead(self, position: int, size_bytes: int) -> None:
+        """Has the system read these bytes of one file soon, if they are there; nothing waits for them."""
+        fd = self._fds.get(position - position % self.file_bytes)
+        if fd is not None and isinstance(self._fs, OsFs):
+            with suppress(OSError):  # a read will show whether anything is wrong
+                self._fs.read_ahead(fd, position % self.file_bytes, size_bytes)
 
     def _pread(self, fd: int, size_bytes: int, position: int) -> bytes:
         at = position % self.file_bytes

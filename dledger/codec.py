@@ -65,6 +65,7 @@ _LENGTHS = struct.Struct(">II")
 _LENGTH_BYTES = 4
 _RANGE_FIELDS = 3
 _ERROR_CHARACTERS_MAX = 200
+_PART_BYTES_MIN = 4096
 
 
 class PeerProtocolError(Exception):
@@ -245,27 +246,60 @@ def _configuration_values(entry: ConfigurationEntry) -> list[Any]:
     return [entry.index, entry.term, configuration.format_level, configuration.generation, members]
 
 
+class _Parts:
+    """The chunks of an incomplete frame. They are joined once, when it is complete: a push to a peer that
+    catches up has 1 MiB and arrives in several chunks.
+    """
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self._whole: list[bytes] = []
+        self._small = bytearray()
+
+    def append(self, data: bytes) -> None:
+        """Small chunks are joined at once: a list of them would take many times their bytes."""
+        self.size_bytes += len(data)
+        if len(data) < _PART_BYTES_MIN:
+            self._small += data
+            return
+        if self._small:
+            self._whole.append(bytes(self._small))
+            self._small.clear()
+        self._whole.append(data)
+
+    def take(self) -> bytes:
+        """All of it; none is left."""
+        data = b"".join((*self._whole, self._small))
+        self._whole.clear()
+        self._small.clear()
+        self.size_bytes = 0
+        return data
+
+
 class FrameDecoder:
     """Cuts a stream of bytes into messages. After PeerProtocolError it must not be fed again."""
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._buffer = bytearray()
+        self._parts = _Parts()
+        self._needed_bytes = 0
+        """So many bytes are there when the first frame of the parts is complete."""
 
     def feed(self, data: bytes) -> list[Message | Handshake]:
         """The messages completed by `data`. Raises PeerProtocolError."""
-        if self._buffer:
-            self._buffer += data
-            return self._decode_buffer()
-        # Usually a chunk consists of whole frames: then nothing is copied into the buffer.
+        if self._parts.size_bytes:
+            self._parts.append(data)
+            if self._parts.size_bytes < self._needed_bytes:
+                return []
+            data = self._parts.take()
+        # Usually a chunk consists of whole frames: then nothing is kept.
         messages, end = self._decode_whole_frames(data)
-        self._buffer += data[end:]
-        return messages
-
-    def _decode_buffer(self) -> list[Message | Handshake]:
-        with memoryview(self._buffer) as view:
-            messages, end = self._decode_whole_frames(view)
-        del self._buffer[:end]
+        if end < len(data):
+            # The lengths were checked, as far as they are here: see `_frame_bytes_at`.
+            rest = memoryview(data)[end:]
+            is_begun = len(rest) >= _LENGTHS.size
+            self._needed_bytes = _LENGTHS.unpack_from(rest)[0] + _LENGTH_BYTES if is_begun else _LENGTHS.size
+            self._parts.append(bytes(rest))
         return messages
 
     def _decode_whole_frames(self, source: bytes | memoryview) -> tuple[list[Message | Handshake], int]:

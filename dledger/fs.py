@@ -8,6 +8,7 @@ import errno
 import fcntl
 import logging
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,6 +120,11 @@ class OsFs:
         except OSError as error:
             logger.debug("%s is written through the page cache: %s", path, error)
             return None
+
+    def read_ahead(self, fd: int, position: int, size_bytes: int) -> None:
+        """Has the system read these bytes into its page cache, where it can, without waiting for them."""
+        if sys.platform == "linux":
+            os.posix_fadvise(fd, position, size_bytes, os.POSIX_FADV_WILLNEED)
 
     def close(self, fd: int) -> None:
         os.close(fd)

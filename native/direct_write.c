@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOCK_BYTES = 4096, BUFFER_BYTES = 1 << 20 };
+enum { BLOCK_BYTES = 4096, BUFFER_BYTES = 4 << 20 };
 
 /* Moves `size` bytes from the front of the parts to `to`. */
 static void take(struct iovec **parts, char *to, size_t size) {

@@ -4,6 +4,7 @@
 #include "log.h"
 
 enum { LENGTHS_BYTES = 8, LENGTH_BYTES = 4, VALUES_MAX = 15, APPEND_REQUEST = 6, APPEND_RESPONSE = 7 };
+enum { SHARED_BYTES_MIN = 256 * 1024 };
 enum { REQUEST_VALUES = 7, RESPONSE_VALUES = 6, NUMBER_BYTES_MAX = 9, FIXED_ARRAY = 0x90 };
 
 /* msgpack's shortest form of a number from -32 on; where it ends. */
@@ -79,11 +80,21 @@ static PyObject *make(PyObject *type, PyObject *names, PyObject **values, Py_ssi
 
 static PyObject *number(int64_t value) { return PyLong_FromLongLong(value); }
 
+/* The bytes of a push: a copy, but of a large one a view of `source`, which is little more than these bytes. */
+static PyObject *entry_bytes(PyObject *source, const Py_buffer *all, const uint8_t *data, Py_ssize_t size) {
+    if (size < SHARED_BYTES_MIN || size < all->len / 2 || !PyBytes_CheckExact(source))
+        return PyBytes_FromStringAndSize((const char *)data, size);
+    PyObject *view = PyMemoryView_FromObject(source);
+    Py_ssize_t start = data - (const uint8_t *)all->buf;
+    PyObject *part = view == NULL ? NULL : PySequence_GetSlice(view, start, start + size);
+    Py_XDECREF(view);
+    return part;
+}
+
 /* `types`: ((class, names of its fields) of AppendRequest, AppendResponse, EntryRange), codes by number. */
-static PyObject *make_request(PyObject *types, const int64_t *values, const uint8_t *data, Py_ssize_t size) {
-    if (!(values[4] >= 0 && values[4] <= values[5] && values[6] >= 0 && size > 0)) return NULL;
-    PyObject *entries[] = {number(values[4]), number(values[5]), number(values[6]),
-                           PyBytes_FromStringAndSize((const char *)data, size)};
+static PyObject *make_request(PyObject *types, const int64_t *values, PyObject *entry_data) {
+    if (entry_data == NULL) return NULL;
+    PyObject *entries[] = {number(values[4]), number(values[5]), number(values[6]), entry_data};
     PyObject *range = make(PyTuple_GET_ITEM(types, 4), PyTuple_GET_ITEM(types, 5), entries, 4);
     PyObject *own[] = {number(values[1]), number(values[2]), number(values[3]), range};
     return make(PyTuple_GET_ITEM(types, 0), PyTuple_GET_ITEM(types, 1), own, 4);
@@ -102,11 +113,15 @@ static PyObject *make_response(PyObject *types, const int64_t *values) {
 }
 
 /* The message of one whole frame; NULL, perhaps with an exception, when it is left to Python. */
-static PyObject *message_of(PyObject *types, const uint8_t *frame, uint32_t header_bytes, const uint8_t *end) {
+static PyObject *message_of(PyObject *types, PyObject *source, const Py_buffer *all, const uint8_t *frame,
+                            uint32_t header_bytes, const uint8_t *end) {
     int64_t values[VALUES_MAX];
     const uint8_t *header = frame + LENGTHS_BYTES, *data = header + header_bytes;
     int found = get_numbers(header, data, values);
-    if (found == REQUEST_VALUES && values[0] == APPEND_REQUEST) return make_request(types, values, data, end - data);
+    if (found == REQUEST_VALUES && values[0] == APPEND_REQUEST) {
+        int is_range = values[4] >= 0 && values[4] <= values[5] && values[6] >= 0 && end > data;
+        return is_range ? make_request(types, values, entry_bytes(source, all, data, end - data)) : NULL;
+    }
     if (found == RESPONSE_VALUES && values[0] == APPEND_RESPONSE && data == end) return make_response(types, values);
     return NULL;
 }
@@ -128,7 +143,7 @@ FUNCTION(log_decode_pushes) {
         if (length > frame_bytes_max || header_bytes > NUMBER_BYTES_MAX * VALUES_MAX ||
             header_bytes + LENGTH_BYTES > length || source.len - start - LENGTH_BYTES < length)
             break;
-        PyObject *message = message_of(args[3], frame, header_bytes, frame + LENGTH_BYTES + length);
+        PyObject *message = message_of(args[3], args[0], &source, frame, header_bytes, frame + LENGTH_BYTES + length);
         is_good = message == NULL ? !PyErr_Occurred() : PyList_Append(messages, message) == 0;
         Py_XDECREF(message);
         if (message == NULL) break;

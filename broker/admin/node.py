@@ -177,7 +177,9 @@ def _peer_view(
         lag_ms=lag_ms,
         last_contact_ms=known.last_contact_ms_ago,
         is_throttled=known.is_throttled,
-        bytes_per_s=rate,
+        held_bytes=known.held_bytes,
+        bytes_per_s=rate if known.bytes_per_s is None else known.bytes_per_s,
+        caught_up_in_ms=known.caught_up_in_ms,
     )
 
 

@@ -99,6 +99,10 @@ def _peers(engine: DLedgerServer, status: NodeStatus) -> Iterator[Metric]:
     yield gauges("peer_lag_entries", "Leader only: entries a follower is behind.", label, entries)
     size = [((peer.id,), peer.lag_bytes) for peer in peers]
     yield gauges("peer_lag_bytes", "Leader only: bytes a follower is behind.", label, size)
+    pushed = [((peer.id,), peer.pushed_bytes) for peer in peers]
+    yield counters(
+        "peer_pushed_bytes", "Leader only: bytes pushed to a follower in this term.", label, pushed
+    )
     contact = [((peer.id,), _seconds(peer.last_contact_ms_ago)) for peer in peers]
     yield gauges("peer_last_contact_seconds", "Leader only: since it heard of a follower.", label, contact)
 

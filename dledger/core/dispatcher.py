@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from dledger.core.config import Config
 from dledger.core.epochs import EpochCache
 from dledger.core.events import EntryDamaged, PushRefused, PushRepeated, PushStateChanged
-from dledger.core.flow_control import CatchUp, Pace, Push
+from dledger.core.flow_control import TURN_BYTES_MAX, CatchUp, Pace, Progress, Push
 from dledger.core.membership import CHANGING_MEMBERS_LEVEL, ConfigurationLog
 from dledger.core.messages import (
     AppendRequest,
@@ -161,8 +161,10 @@ class EntryDispatcher:
         self._is_refused = False
         self._is_peer_full = False
         self._pending: deque[Push] = deque()
-        self._pending_bytes = 0
+        self._pending_bytes = self._pushed_bytes = 0
         self._pace = Pace(peer, config, catch_up, self._lag_bytes, outbox)
+        self._progress = Progress()
+        self._next_turn_ms: int | None = None
         self._damaged_until_ms: int | None = None
         self._last_sent_ms = self._last_heartbeat_ms = self._last_push_ms = self._last_answer_ms = LONG_AGO_MS
 
@@ -189,7 +191,7 @@ class EntryDispatcher:
             return min(due_ms, self._damaged_until_ms)
         if self._pending:
             due_ms = min(due_ms, self._pending[0].sent_ms + self._config.push_timeout_ms)
-        return min(due_ms, self._pace.waits_until_ms or due_ms)
+        return min(due_ms, self._pace.waits_until_ms or due_ms, self._next_turn_ms or due_ms)
 
     def _send(self, message: Message, now_ms: int) -> None:
         self._outbox.send_now(self.peer, message)
@@ -234,11 +236,20 @@ class EntryDispatcher:
     def _push_due(self, now_ms: int, commit_index: int) -> None:
         self._damaged_until_ms = None
         self._push_again(now_ms, commit_index)
-        self._pace.waits_until_ms = None
+        self._pace.waits_until_ms = self._next_turn_ms = None
+        turn_bytes = 0
         while self.next_index <= self._log.end_index and self._may_push(now_ms):
+            if turn_bytes >= TURN_BYTES_MAX and self._pace.is_far_behind:
+                self._next_turn_ms = now_ms + 1
+                break
             size_bytes = self._push_range(self.next_index, self._log.end_index, now_ms, commit_index)
             self._pace.pushed(size_bytes, now_ms)
+            turn_bytes += size_bytes
         self._pace.update_lag()
+        if not self._pace.is_far_behind:
+            self._progress.clear()
+        elif self._progress.is_due(now_ms):
+            self._progress.add(now_ms, self._held_bytes(), self._bytes_from(self.match_index + 1))
 
     def _may_push(self, now_ms: int) -> bool:
         """The bounds on unacknowledged pushes to this peer (etcd: Inflights). They limit the memory that a
@@ -265,6 +276,7 @@ class EntryDispatcher:
         request = self._push_cache.request(first_index, last_index, commit_index)
         self._send(request, now_ms)
         self._last_push_ms, entries = now_ms, request.entries
+        self._pushed_bytes += len(entries.data)
         return Push(entries.first_index, entries.last_index, now_ms, len(entries.data))
 
     def _push_again(self, now_ms: int, commit_index: int) -> None:
@@ -417,6 +429,7 @@ class EntryDispatcher:
         self._is_peer_full = False
         self._pending.clear()
         self._pending_bytes = 0
+        self._progress.clear()
         self._change_state(PushState.COMPARE, self._compare_index, reason)
 
     def _truncate_peer(
@@ -497,6 +510,9 @@ class EntryDispatcher:
         first, reader = max(index, self._log.begin_index), self._reader
         return reader.end_position - reader.position_of(first) if first <= self._log.end_index else 0
 
+    def _held_bytes(self) -> int:
+        return self._bytes_from(self._log.begin_index) - self._bytes_from(self.match_index + 1)
+
     def status(self, last_contact_ms_ago: int | None) -> PeerStatus:
         return PeerStatus(
             self.peer,
@@ -507,6 +523,10 @@ class EntryDispatcher:
             self.lacks_bytes,
             last_contact_ms_ago,
             self.state is PushState.APPEND and self._pace.is_throttled,
+            self._held_bytes() if self.is_matched else None,
+            self._progress.bytes_per_s,
+            self._progress.caught_up_in_ms,
+            self._pushed_bytes,
         )
 
     def check_invariants(self) -> None:

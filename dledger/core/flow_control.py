@@ -7,10 +7,14 @@ bytes a second (`Throttle`, DLedger's Quota).
 
 `CatchUp` follows LEDBAT (RFC 6817; the pauses are from LEDBAT++). The time that callers wait for their
 commits shows how busy the leader, its disk and the peers are, whichever of them is the bottleneck. The rate
-grows while callers wait hardly longer than they do when no peer catches up; when they wait longer, it falls.
-Every few seconds catching up pauses; the waits during the pause are the base for the next comparisons.
+grows while callers wait at most half as long again as they do when no peer catches up; when they wait longer,
+it falls. It also falls when they wait longer at all and fewer appends are committed: callers that wait for
+their answers before they send again lose throughput, and a busy leader reads requests later, which is in no
+wait. Every few seconds catching up pauses; waits and commits during the pause are the base
+for the next comparisons.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -25,10 +29,14 @@ PAUSE_MS = 200
 """Long enough for whole windows in which nothing of the catching up is under way any more."""
 WINDOWS_BETWEEN_PAUSES = 50
 """So catching up pauses about every 5 s."""
-WAIT_RATIO = 1.15
-"""Callers may wait this many times as long as in a pause, plus SLACK_MS."""
-SLACK_MS = 0.5
+WAIT_RATIO = 1.5
+"""Callers may wait this many times as long as in a pause, plus SLACK_MS, where they keep their commits."""
+SLACK_MS = 1.0
 """For waits so short that the clock's milliseconds would decide."""
+COMMITS_MIN = 0.85
+"""The least share of the commits a second in a pause that callers keep."""
+COMMITS_WEIGHT = 0.3
+"""The weight of the newest window in the average of the commits meanwhile: producers send in bursts."""
 GROWTH = 1.5
 """The rate's factor in a window in which callers do not wait too long."""
 SHRINKING_MIN = 0.5
@@ -37,10 +45,18 @@ BASE_WEIGHT = 0.5
 """The weight of the newest quiet window in the average wait that others are compared with."""
 BYTES_PER_S_MAX = 1 << 32
 """More than any disk or network carries: the rate must not grow without bound while it limits nothing."""
+TURN_BYTES_MAX = 2 << 20
+"""So many are read and pushed to one such peer in one turn, which takes some milliseconds: heartbeats and
+producers wait for its end.
+"""
 BURST_MS = 20
 """The bytes of this much time may be sent at once: longer bursts would delay producers."""
 UNDER_WAY_MS = 100
 """The bytes of this much time may be unacknowledged: see `under_way_bytes_max`."""
+UNDER_WAY_BYTES_MAX = 32 << 20
+"""So many at most: two batches that keep a disk busy, one being written while the next one arrives. Beyond
+that they only take memory on both sides.
+"""
 
 
 class CatchUp:
@@ -52,17 +68,21 @@ class CatchUp:
         self._window_end_ms = LONG_AGO_MS
         self._waits_ms = 0
         self._waits = 0
+        self._commits = 0
+        self._window_begin_ms = LONG_AGO_MS
         self._base_ms: float | None = None
+        self._base_commits_per_ms = self._commits_per_ms = 0.0
         self._pause_end_ms = LONG_AGO_MS
         self._windows_since_pause = 0
         self._spent_bytes = 0
         self._tokens = 0.0
         self._filled_ms = LONG_AGO_MS
 
-    def waited(self, wait_ms: int) -> None:
-        """A caller's append was committed after `wait_ms`."""
+    def waited(self, wait_ms: int, entries: int) -> None:
+        """Callers' appends of so many entries were committed, the oldest of them after `wait_ms`."""
         self._waits_ms += wait_ms
         self._waits += 1
+        self._commits += entries
 
     def end_window(self, now_ms: int, oldest_wait_ms: int | None) -> None:
         """Adapts the rate if the window has ended. `oldest_wait_ms`: of the append that waits longest now."""
@@ -72,23 +92,25 @@ class CatchUp:
         # Commits that have stopped altogether complete no append, so the one still waiting has to count.
         if oldest_wait_ms is not None and oldest_wait_ms > WINDOW_MS:
             wait_ms = max(wait_ms or 0, oldest_wait_ms)
+        commits_per_ms = self._commits / (now_ms - self._window_begin_ms)
         if self._spent_bytes == 0:
-            self._update_base(wait_ms)
+            self._update_base(wait_ms, commits_per_ms)
         else:
+            self._commits_per_ms += (commits_per_ms - self._commits_per_ms) * COMMITS_WEIGHT
             self._adapt(wait_ms, now_ms)
-        self._window_end_ms = now_ms + WINDOW_MS
-        self._waits_ms = self._waits = self._spent_bytes = 0
+        self._window_begin_ms, self._window_end_ms = now_ms, now_ms + WINDOW_MS
+        self._waits_ms = self._waits = self._commits = self._spent_bytes = 0
 
-    def _update_base(self, wait_ms: float | None) -> None:
-        """A quiet window, in which no peer was caught up: its waits are the base that others are compared
-        with.
-        """
+    def _update_base(self, wait_ms: float | None, commits_per_ms: float) -> None:
+        """A quiet window, in which no peer was caught up: the base that others are compared with."""
         if wait_ms is None:
             return
         if self._base_ms is None:
-            self._base_ms = wait_ms
+            self._base_ms, self._base_commits_per_ms = wait_ms, commits_per_ms
         else:
             self._base_ms += (wait_ms - self._base_ms) * BASE_WEIGHT
+            self._base_commits_per_ms += (commits_per_ms - self._base_commits_per_ms) * BASE_WEIGHT
+        self._commits_per_ms = self._base_commits_per_ms
 
     def _adapt(self, wait_ms: float | None, now_ms: int) -> None:
         """LEDBAT's controller (RFC 6817 2.4.2), with the wait above the base in the place of the queuing
@@ -104,10 +126,18 @@ class CatchUp:
                 self._windows_since_pause = 0
             if self._base_ms is None:
                 return
-            allowed_ms = self._base_ms * WAIT_RATIO + SLACK_MS
-            if wait_ms > allowed_ms:
-                factor = max(SHRINKING_MIN, allowed_ms / wait_ms)
+            factor = self._factor(self._base_ms, wait_ms)
         self.bytes_per_s = min(max(self.bytes_per_s * factor, self._bytes_per_s_min), BYTES_PER_S_MAX)
+
+    def _factor(self, base_ms: float, wait_ms: float) -> float:
+        allowed_ms = base_ms * WAIT_RATIO + SLACK_MS
+        if wait_ms > allowed_ms:
+            return max(SHRINKING_MIN, allowed_ms / wait_ms)
+        # Fewer commits alone may be producers that send less.
+        allowed_commits = self._base_commits_per_ms * COMMITS_MIN
+        if wait_ms > base_ms and self._commits_per_ms < allowed_commits:
+            return max(SHRINKING_MIN, self._commits_per_ms / allowed_commits)
+        return GROWTH
 
     def blocked_until_ms(self, now_ms: int) -> int | None:
         """When more may leave; None: now."""
@@ -125,7 +155,7 @@ class CatchUp:
         """Unacknowledged bytes allowed to one peer: they must be acknowledged early in a pause, or the pause
         would measure the catching up itself.
         """
-        return self.bytes_per_s * UNDER_WAY_MS / 1000
+        return min(self.bytes_per_s * UNDER_WAY_MS / 1000, UNDER_WAY_BYTES_MAX)
 
     def sent(self, size_bytes: int, *, is_bounded: bool) -> None:
         """Accounts for bytes pushed to a peer that is far behind. `is_bounded`: the rate applies to them.
@@ -137,6 +167,47 @@ class CatchUp:
 
 
 _SECOND_MS = 1_000
+_SAMPLES = 6
+"""So speeds are those of the last five seconds."""
+
+
+class Progress:
+    """How fast one peer that is far behind catches up."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[int, int, int]] = deque(maxlen=_SAMPLES)
+        """Time, bytes that the peer's disk has, bytes that it lacks."""
+
+    def is_due(self, now_ms: int) -> bool:
+        """One sample a second: the places of entries may have to be read from the files."""
+        return not self._samples or now_ms - self._samples[-1][0] >= _SECOND_MS
+
+    def add(self, now_ms: int, held_bytes: int, lag_bytes: int) -> None:
+        self._samples.append((now_ms, held_bytes, lag_bytes))
+
+    def clear(self) -> None:
+        """It is not far behind any more, or the logs have to be compared first."""
+        self._samples.clear()
+
+    @property
+    def bytes_per_s(self) -> int | None:
+        found = self._change()
+        return None if found is None else found[1] * _SECOND_MS // found[0]
+
+    @property
+    def caught_up_in_ms(self) -> int | None:
+        found = self._change()
+        if found is None or found[2] <= 0:
+            return None
+        took_ms, _, nearer_bytes = found
+        return self._samples[-1][2] * took_ms // nearer_bytes
+
+    def _change(self) -> tuple[int, int, int] | None:
+        """Milliseconds, bytes stored and bytes by which the lag has shrunk; None when there is no time."""
+        if len(self._samples) < 2:
+            return None
+        (first_ms, first_held, first_lag), (last_ms, held, lag) = self._samples[0], self._samples[-1]
+        return last_ms - first_ms, max(0, held - first_held), first_lag - lag
 
 
 class Throttle:

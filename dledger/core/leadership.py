@@ -323,9 +323,10 @@ class Leadership:
     def acknowledge(self, commit_index: int, now_ms: int) -> list[Completion]:
         """Completes the appends that are committed now."""
         oldest_wait_ms = self.appends.oldest_wait_ms(now_ms) if self.dispatchers else None
+        entries = self.appends.entries
         done = self.appends.ack(commit_index)
         if done and oldest_wait_ms is not None:
-            self._catch_up.waited(oldest_wait_ms)
+            self._catch_up.waited(oldest_wait_ms, entries - self.appends.entries)
         return done
 
     # -- answers -------------------------------------------------------------------------------------------

@@ -32,6 +32,14 @@ class PeerStatus:
     """Whether it is far behind and gets less than all entries that it lacks, so that producers do not have to
     wait for its catching up.
     """
+    held_bytes: int | None = None
+    """Bytes of the leader's log that its disk has, of held_bytes + lag_bytes."""
+    bytes_per_s: int | None = None
+    """How fast its disk gets the log, over the last seconds; None unless it is far behind."""
+    caught_up_in_ms: int | None = None
+    """When it has caught up at this speed, while the log grows as it does; None: unknown, or not at all."""
+    pushed_bytes: int | None = None
+    """Bytes of entries that this leader has pushed to it, repeated ones too."""
 
 
 @dataclass(frozen=True, slots=True)

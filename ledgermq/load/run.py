@@ -186,6 +186,18 @@ class Run:
         """Seconds since the first send; 0 before it."""
         return perf_counter() - self._started_s if self._started_s else 0.0
 
+    @property
+    def acknowledged(self) -> int:
+        """Messages acknowledged so far, those of the warm-up too."""
+        return self._acknowledged
+
+    def take_latencies(self) -> Histogram:
+        """Those since the last call, or since the warm-up; the result has only those after the last call.
+        Another thread may call it.
+        """
+        taken, self._histogram = self._histogram, Histogram()
+        return taken
+
     def end_now(self) -> None:
         """End the run early. Another thread may call it: the loop reads the end time in each iteration."""
         self._end_s = perf_counter()

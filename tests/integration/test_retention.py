@@ -6,6 +6,8 @@ deletes all that it can do without.
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -30,8 +32,11 @@ SETTINGS = {
     "cleanResourceInterval": "500",
     "stateSnapshotIntervalMs": "500",
     "defaultTopicQueueNums": "1",
+    "messageDelayLevel": "30s",
 }
 QUIET_MESSAGES = 5
+GROUP, OFFSET = "readers", 3
+PREPARED, COMMIT = 4, 8
 
 
 @pytest.fixture
@@ -88,3 +93,66 @@ def test_follower_away_for_longer_than_the_log_goes_back_leads_afterwards(short_
         ext = {"topic": "Quiet", "queueId": "0"}
         low = wire.invoke(RequestCode.GET_MIN_OFFSET, ext)
         assert (low.code, low.ext_fields["offset"]) == (ResponseCode.SUCCESS, str(QUIET_MESSAGES))
+
+
+def properties(**values: str) -> str:
+    return "".join(f"{name}\x01{value}\x02" for name, value in values.items())
+
+
+def send_with(cluster: Cluster, topic: str, sys_flag: int = 0, **values: str) -> dict[str, str]:
+    """The fields of the answer."""
+    ext = send_ext(topic, f=str(sys_flag), i=properties(UNIQ_KEY=topic, **values))
+    answer = call(cluster.address(cluster.wait_leader()), RequestCode.SEND_MESSAGE_V2, ext, topic.encode())
+    return dict(answer.ext_fields)
+
+
+def end_offset(cluster: Cluster, topic: str) -> int:
+    ext = {"topic": topic, "queueId": "0"}
+    answer = call(cluster.address(cluster.wait_leader()), RequestCode.GET_MAX_OFFSET, ext)
+    return int(answer.ext_fields["offset"])
+
+
+def test_emptied_node_leads_with_state_from_before_the_log_begins(
+    short_lived: Cluster,
+) -> None:
+    """Topics, a group and its offset are from the removed part; what is in flight is in the rest."""
+    cluster = short_lived
+    send(cluster, "Quiet", [b"first"] * QUIET_MESSAGES)
+    leader = cluster.wait_leader()
+    group = json.dumps({"groupName": GROUP, "consumeEnable": True}).encode()
+    call(cluster.address(leader), RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group)
+    read = {"consumerGroup": GROUP, "topic": "Quiet", "queueId": "0"}
+    call(cluster.address(leader), RequestCode.UPDATE_CONSUMER_OFFSET, read | {"commitOffset": str(OFFSET)})
+    for topic in ("Delayed", "Timed", "Paid"):
+        send(cluster, topic, [b"first"])
+    written_index = status(cluster, leader)["endIndex"]
+    send(cluster, "Filler", [BODY] * 60)
+    wait_begin(cluster, list(cluster.nodes), written_index)
+    half = send_with(cluster, "Paid", PREPARED, TRAN_MSG="true", PGROUP="payers")
+    send_with(cluster, "Delayed", DELAY="1")
+    send_with(cluster, "Timed", TIMER_DELAY_SEC="30")
+
+    late = next(node_id for node_id in cluster.nodes if node_id != leader)
+    cluster.kill(late, signal.SIGKILL)
+    wait_for("it is dead", lambda: cluster.has_ended(late), 10.0)
+    shutil.rmtree(cluster.data / late / "store")
+    cluster.restart(late)
+    wait_for(
+        "it holds and has applied what the leader holds",
+        lambda: status(cluster, late)["appliedIndex"] == status(cluster, leader)["endIndex"],
+        30.0,
+    )
+    assert status(cluster, late)["beginIndex"] > written_index
+    call(cluster.address(leader), RequestCode.LEDGERMQ_TRANSFER_LEADER, {"transferee": late})
+    wait_for("it leads", lambda: cluster.leader() == late, 20.0)
+
+    assert send(cluster, "Quiet", [b"again"]) == [QUIET_MESSAGES]
+    answer = call(cluster.address(late), RequestCode.QUERY_CONSUMER_OFFSET, read)
+    assert answer.ext_fields["offset"] == str(OFFSET)
+    assert [end_offset(cluster, topic) for topic in ("Delayed", "Timed", "Paid")] == [1, 1, 1]
+    end = {"producerGroup": "payers", "commitOrRollback": str(COMMIT), "msgId": "Paid"}
+    end |= {"tranStateTableOffset": half["queueOffset"], "commitLogOffset": str(int(half["msgId"][16:], 16))}
+    with Wire(cluster.address(late)) as wire:
+        wire.invoke(RequestCode.END_TRANSACTION, end)
+    for topic in ("Paid", "Delayed", "Timed"):
+        wait_for(f"{topic} is delivered", lambda topic=topic: end_offset(cluster, topic) == 2, 60.0)  # type: ignore[misc]

@@ -159,3 +159,15 @@ def test_entries_in_memory_need_no_disk() -> None:
     fs.fail({"pread"}, errno.EIO, is_lasting=True)
     found = store.read_range(49, 49, 700)
     assert Stored(found.term, bytes(found.data[48:])) == Stored(2, bytes([49]) * BODY_BYTES)
+
+
+def test_sequential_reader_has_each_later_block_read_ahead_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("commitlog.cold_reads.AHEAD_BYTES", 200)
+    store = filled(MemoryFs())
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        store._files.data, "read_ahead", lambda position, size: asked.append((position, size))
+    )
+    for index in range(PER_FILE):
+        store.cold.read_range(index, index, ENTRY_BYTES)
+    assert asked == [(position, 200) for position in range(600, 1_401, 200)]

@@ -219,6 +219,18 @@ def test_cache_stays_within_its_bound_once_written() -> None:
     assert len(read_all(store)) == 50
 
 
+def test_what_is_not_dispatched_stays_in_the_cache_up_to_four_times_its_bound() -> None:
+    store = open_small(MemoryFs(), dataclasses.replace(SMALL, cache_bytes_max=2000))
+    store.cache.dispatched(-1)
+    append(store, 1, *([bytes(52)] * 50))
+    write_all(store)
+    kept_bytes = store.end_position - store.cached_from
+    assert 4000 < kept_bytes <= 4 * 2000
+    store.cache.dispatched(49)
+    assert store.end_position - store.cached_from <= 2000
+    assert len(read_all(store)) == 50
+
+
 def test_damage_found_while_reading_names_the_entries() -> None:
     fs = MemoryFs()
     store = open_small(fs)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dledger.core.flow_control import BURST_MS, BYTES_PER_S_MAX, SLACK_MS, WINDOW_MS, CatchUp
+from dledger.core.flow_control import BURST_MS, BYTES_PER_S_MAX, SLACK_MS, WAIT_RATIO, WINDOW_MS, CatchUp
 
 MIB = 1 << 20
 FLOOR = 20 * MIB
@@ -39,7 +39,7 @@ class Model:
             if wait_ms is not None:
                 self.waits.append(wait_ms)
                 self._carry += wait_ms - int(wait_ms)
-                self.catch_up.waited(int(wait_ms) + int(self._carry))
+                self.catch_up.waited(int(wait_ms) + int(self._carry), 1)
                 self._carry -= int(self._carry)
         return (self.pushed_bytes - before_bytes) * 1000 / duration_ms
 
@@ -72,7 +72,7 @@ def test_callers_wait_little_longer_than_without(quiet_ms: float, capacity: int)
     model.waits.clear()
     bytes_per_s = model.run(20_000)
     mean_ms = sum(model.waits) / len(model.waits)
-    assert quiet_ms < mean_ms < 1.25 * quiet_ms + 2 * SLACK_MS
+    assert quiet_ms < mean_ms < 1.2 * WAIT_RATIO * quiet_ms + 2 * SLACK_MS
     assert bytes_per_s > 0.08 * capacity
 
 
@@ -89,6 +89,36 @@ def test_callers_that_are_there_only_since_it_began_are_measured_in_a_pause() ->
     assert model.run(1_000) > 100 * MIB
 
 
+def test_callers_keep_most_of_their_commits_when_the_leader_reads_their_requests_later() -> None:
+    """Their appends hardly wait longer, but there are fewer of them: producers wait for answers."""
+    share_kept = []
+    catch_up = CatchUp(MIB)
+    pushed_bytes = 0
+    for now_ms in range(40_000):
+        is_quiet = now_ms < 500
+        while not is_quiet and catch_up.blocked_until_ms(now_ms) is None:
+            catch_up.sent(PUSH_BYTES, is_bounded=True)
+            pushed_bytes += PUSH_BYTES
+        is_pushing = not is_quiet and catch_up.blocked_until_ms(now_ms) != catch_up._pause_end_ms
+        lost = min(0.9, catch_up.bytes_per_s / (1000 * MIB)) if is_pushing else 0.0
+        if now_ms > 5_000:
+            share_kept.append(1 - lost)
+        catch_up.waited(6 if now_ms % 2 or lost else 5, int(1_000 * (1 - lost)))
+        catch_up.end_window(now_ms, None)
+    assert sum(share_kept) / len(share_kept) > 0.8
+    assert pushed_bytes > 40 * 80 * MIB
+
+
+def test_producers_that_send_less_do_not_slow_it_down() -> None:
+    catch_up = CatchUp(FLOOR)
+    for now_ms in range(4_000):
+        if now_ms > 500 and catch_up.blocked_until_ms(now_ms) is None:
+            catch_up.sent(PUSH_BYTES, is_bounded=True)
+        catch_up.waited(5, 1_000 if now_ms < 1_000 else 10)
+        catch_up.end_window(now_ms, None)
+    assert catch_up.bytes_per_s > 500 * MIB
+
+
 def test_never_less_than_the_least_whatever_callers_wait() -> None:
     model = Model(CatchUp(FLOOR), lambda rate: 1.0 if rate == 0 else 500.0)
     model.run(500, is_behind=False)
@@ -98,7 +128,7 @@ def test_never_less_than_the_least_whatever_callers_wait() -> None:
 
 def test_a_commit_that_stands_still_counts_though_nobody_is_answered() -> None:
     catch_up = CatchUp(FLOOR)
-    catch_up.waited(2)
+    catch_up.waited(2, 1)
     catch_up.end_window(0, None)
     for now_ms in range(0, 1_000, WINDOW_MS):
         catch_up.sent(1, is_bounded=True)

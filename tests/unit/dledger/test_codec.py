@@ -1,5 +1,6 @@
 """dledger.codec: every message survives the wire, and any other bytes raise PeerProtocolError."""
 
+import os
 import struct
 from dataclasses import replace
 from itertools import pairwise
@@ -122,6 +123,23 @@ def test_numbers_that_no_sound_node_sends_are_framed_as_all_others() -> None:
     for sent in (response, request):
         with pytest.raises(PeerProtocolError):
             decode(frame(sent))
+
+
+@pytest.mark.parametrize("chunk_bytes", [1_000, 100_000, 256_000, 1 << 20])
+def test_large_push_in_chunks_of_any_size_between_others(chunk_bytes: int) -> None:
+    large = AppendRequest(4, 1, 3, EntryRange(7, 9, 4, os.urandom(1 << 20)))
+    sent = [APPEND, large, large, APPEND]
+    stream = b"".join(map(frame, sent))
+    decoder = FrameDecoder(4 << 20)
+    starts = range(0, len(stream), chunk_bytes)
+    assert [message for at in starts for message in decoder.feed(stream[at : at + chunk_bytes])] == sent
+
+
+def test_length_of_a_frame_in_parts_is_checked_when_it_has_arrived() -> None:
+    decoder = FrameDecoder(FRAME_BYTES_MAX)
+    assert decoder.feed(frame(APPEND) + b"\xff\xff") == [APPEND]
+    with pytest.raises(PeerProtocolError, match="longer than"):
+        decoder.feed(bytes(6))
 
 
 def test_entry_bytes_are_not_copied_when_encoded() -> None:

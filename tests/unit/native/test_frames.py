@@ -36,7 +36,7 @@ def outcome(chunks: list[bytes]) -> Any:
             found += decoder.feed(chunk)
     except PeerProtocolError as error:
         return str(error)
-    return found, bytes(decoder._buffer)
+    return found, decoder._parts.take()
 
 
 def check(chunks: list[bytes]) -> None:

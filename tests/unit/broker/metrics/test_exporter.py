@@ -24,7 +24,7 @@ from tests.support.fake_log import FakeLog
 from tests.support.reserving_disk import BLOCK, reserve_blocks
 
 PEERS = (
-    PeerStatus("n1", PushState.APPEND, 7, 8, 2, 300, 40),
+    PeerStatus("n1", PushState.APPEND, 7, 8, 2, 300, 40, pushed_bytes=900),
     PeerStatus("n2", None, None, None, None, None, None),
 )
 LEADING = NodeStatus(Role.LEADER, 3, "n0", 0, 9, 8, 9, 1, (), PEERS, {}, (), None, 5)
@@ -85,6 +85,7 @@ async def test_a_leader_shows_its_marks_and_how_far_its_followers_are(node: Node
     ]
     assert found['ledgermq_peer_lag_entries{peer="n1"}'] == 2
     assert found['ledgermq_peer_lag_bytes{peer="n1"}'] == 300
+    assert found['ledgermq_peer_pushed_bytes_total{peer="n1"}'] == 900
     assert found['ledgermq_peer_connected{peer="n2"}'] == 0
     assert 'ledgermq_peer_lag_entries{peer="n2"}' not in found
 
