@@ -110,7 +110,9 @@ class MixedCluster:
         config = node.folder / "broker.toml"
         config.write_text(to_toml(self._config(node)), encoding="utf-8")
         node.release = release
-        node.process = self._spawn(release, ["-m", "broker", "--config", str(config)], f"{node_id}-{node.starts}")
+        node.process = self._spawn(
+            release, ["-m", "broker", "--config", str(config)], f"{node_id}-{node.starts}"
+        )
         node.starts += 1
 
     def _config(self, node: MixedNode) -> Mapping[str, str | int | bool]:
@@ -207,7 +209,9 @@ class MixedCluster:
         def answer() -> dict[str, Any] | None:
             process = self.nodes[node_id].process
             assert process is not None
-            assert process.poll() is None, f"{node_id} ended with {process.poll()}:\n{self.log(node_id)[-3000:]}"
+            assert process.poll() is None, (
+                f"{node_id} ended with {process.poll()}:\n{self.log(node_id)[-3000:]}"
+            )
             return self.status(node_id)
 
         await self._wait(f"{node_id} answers", answer, START_LIMIT_S)
