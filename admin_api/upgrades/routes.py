@@ -3,13 +3,13 @@
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Path
+from fastapi.responses import Response
 
 from admin_api.changes import Action
 from admin_api.cluster.schemas import NodeState
 from admin_api.health_checks.facts import Finding, Severity
 from admin_api.routing import (
     MakeDep,
-    Response,
     ServicesDep,
     changing,
     costly,

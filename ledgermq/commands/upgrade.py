@@ -55,7 +55,7 @@ def upgrade_check(
 @app.command(name="upgrade-finish")
 @remote
 def upgrade_finish(call: Call, group: GroupOption = None, yes: Yes = False, dry_run: DryRun = False) -> None:
-    """Raise a group's format level, when all its nodes run the new release. There is no way back afterwards."""
+    """Raise a group's format level when all its nodes run the new release. There is no way back then."""
     name = group or only_group(read_cluster(call))
     wanted = ChangeCall(
         "POST",

@@ -23,9 +23,7 @@ _HEAD_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of file: where it is below the store, how its version is read, and the versions that this release
-    reads.
-    """
+    """A kind of file: where it is below the store, how its version is read, and which this release reads."""
 
     pattern: str
     version: Callable[[bytes], int]
@@ -68,7 +66,8 @@ def read_store(folder: Path) -> dict[str, Any]:
     """
     if not any(folder.glob("dledger-*")) and not (folder / "commitlog").is_dir():
         raise UserError(
-            f"{folder} is no store of a node: it has no folder dledger-… (storePathRootDir of its broker.toml)."
+            f"{folder} is no store of a node: it has no folder dledger-… "
+            "(storePathRootDir of its broker.toml)."
         )
     files = [file for kind in _KINDS for file in _files(folder, kind)]
     unreadable = [file["file"] for file in files if not file["isKnown"]]

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -167,19 +168,32 @@ class MixedCluster:
 
     async def hand_over(self, node_id: str) -> None:
         """Another node leads afterwards."""
-        others = [each for each in self.nodes.values() if each.node_id != node_id and each.is_running]
+        others = [each.node_id for each in self.nodes.values() if each.node_id != node_id and each.is_running]
 
         def is_handed_over() -> bool:
             leader = self.leader()
             if leader == node_id:
-                target = {"transferee": others[0].node_id}
-                try:
-                    call(self.nodes[node_id].address, RequestCode.LEDGERMQ_TRANSFER_LEADER, target)
-                except (OSError, WireError):
-                    return False
+                self._transfer(node_id, others[0])
             return leader is not None and leader != node_id
 
         await self._wait(f"another node than {node_id} leads", is_handed_over, START_LIMIT_S)
+
+    async def lead(self, node_id: str) -> None:
+        """Have leadership handed over until the node has it."""
+
+        def leads() -> bool:
+            leader = self.leader()
+            if leader not in (None, node_id):
+                self._transfer(leader, node_id)
+            return leader == node_id
+
+        await self._wait(f"{node_id} leads", leads, START_LIMIT_S)
+
+    def _transfer(self, leader: str, node_id: str) -> None:
+        """Refused, or begun; who leads afterwards must be asked."""
+        with suppress(OSError, WireError):
+            code = RequestCode.LEDGERMQ_TRANSFER_LEADER
+            call(self.nodes[leader].address, code, {"transferee": node_id})
 
     def status(self, node_id: str) -> dict[str, Any] | None:
         """The node's own status, None while it does not answer."""
