@@ -156,11 +156,15 @@ class MixedCluster:
         process.send_signal(number)
         return await asyncio.to_thread(process.wait, STOP_LIMIT_S)
 
-    async def replace(self, node_id: str, release: Release | None) -> None:
+    async def replace(self, node_id: str, release: Release | None, settle_s: float = 0.0) -> None:
         """One step of a rolling upgrade, as docs/upgrading.md describes it: leadership is handed over, the
         node stops, and starts as the other release; it ends when the leader is in touch with all.
+
+        settle_s: how long clients have to ask for routes between the first two.
         """
-        await self.hand_over(node_id)
+        if self.leader() == node_id:
+            await self.hand_over(node_id)
+            await asyncio.sleep(settle_s)
         await self.end_node(node_id)
         self.start_node(node_id, release)
         await self.wait_answers(node_id)
