@@ -128,8 +128,11 @@ def _level_max(node: NodeView) -> int | None:
 
 def has_majority_to_spare(group: GroupView) -> bool:
     """Whether the group goes on without any one of its members: enough others are in sync, and vote."""
-    healthy = [node for node in group.nodes if node.is_in_sync and node.impairment is None]
-    return len(healthy) - 1 >= len(group.nodes) // 2 + 1
+    return sum(map(_is_healthy, group.nodes)) - 1 >= len(group.nodes) // 2 + 1
+
+
+def _is_healthy(node: NodeView) -> bool:
+    return node.state is NodeState.UP and node.is_in_sync is True and node.impairment is None
 
 
 def _group(group: GroupView, vitals: Mapping[str, Vitals], target: Target) -> UpgradeGroup:
@@ -234,7 +237,7 @@ def _check_majority(group: GroupView) -> Iterator[Finding]:
             remedy="Choose a quiet time, or add members first.",
         )
         return
-    lacking = [_lack(node) for node in group.nodes if not (node.is_in_sync and node.impairment is None)]
+    lacking = [_lack(node) for node in group.nodes if not _is_healthy(node)]
     yield _error(
         "no-majority-to-spare",
         group.group,
