@@ -1,9 +1,9 @@
-"""A rolling upgrade from release 0.1.0 to this one under a stock Java producer, one node at a time, leadership
-handed over first: the longest time between two acknowledgements, the times of the sends, and errors.
+"""A rolling upgrade from release 0.1.0 to this one under a stock Java producer, one node at a time,
+leadership handed over first: the longest time between two acknowledgements, the times of the sends, errors.
 
-The producer is RocketMQ's with its defaults, two retries among them. It asks for routes every 30 s by default;
-another run asks every second. After leadership was handed over the operator waits that long before the node is
-stopped, as docs/upgrading.md says.
+The producer is RocketMQ's with its defaults, two retries among them. It asks for routes every 30 s by
+default; another run asks every second. After leadership was handed over the operator waits that long before
+the node is stopped, as docs/upgrading.md says.
 
 usage: python -m bench.rolling_upgrade [--poll-ms 1000 30000] [--save rolling-upgrade]
 """
