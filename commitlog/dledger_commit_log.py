@@ -338,7 +338,7 @@ class DLedgerCommitLog(IndexedLog):
     @property
     def format_level(self) -> int:
         """As MessageLog. Committed or not: a log that has a later record has the configuration, too."""
-        return self._engine.membership().entry.configuration.format_level
+        return self._engine.members.configuration.format_level
 
     # -- IndexedLog: where the bytes are -------------------------------------------------------------------
 

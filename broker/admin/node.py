@@ -35,7 +35,7 @@ from broker.state.changes import PutSettings
 from broker.state.state import ReplicatedState
 from broker.state.topics import TRACE_TOPIC
 from commitlog.log import MessageLog
-from dledger.codec import PROTOCOL_VERSION
+from dledger.codec import NEWEST_PROTOCOL_VERSION
 from dledger.core.membership import Member
 from dledger.core.status import NodeStatus, PeerStatus
 from dledger.core.types import NO_TERM
@@ -98,7 +98,8 @@ class NodeStatusBuilder:
             is_writable=self._log.is_writable(),
             durability=config.durability,
             release=release(),
-            protocol_version=PROTOCOL_VERSION,
+from dledger.codec import NEWEST_PROTOCOL_VERSION
+from dledger.core.membership import Member
             format_level_max=FORMAT_LEVEL_MAX,
             remoting_address=config.broker_address,
             applied_index=self._log.applied_index,
