@@ -12,7 +12,7 @@ import orjson
 
 from broker.state.snapshot import SNAPSHOT_VERSION
 from broker.timer.index_store import VERSION as TIMER_VERSION
-from commitlog.checkpoint import EPOCHS_VERSION, FORMAT_VERSION
+from commitlog.checkpoint import EPOCHS_VERSION, FORMAT_VERSION, MEMBERS_FORMAT_VERSION
 from commitlog.consume_queues import CHECKPOINT_VERSION as QUEUES_VERSION
 from commitlog.key_segment import VERSION as KEYS_VERSION
 from dledger.durable_state import FORMAT_VERSION as VOTE_VERSION
@@ -49,7 +49,7 @@ def _version_behind_magic(layout: str) -> Callable[[bytes], int]:
 
 
 _KINDS: Final = (
-    _Kind("dledger-*/format", _json_version, (FORMAT_VERSION,)),
+    _Kind("dledger-*/format", _json_version, (FORMAT_VERSION, MEMBERS_FORMAT_VERSION)),
     _Kind("dledger-*/currterm", _vote_version, (VOTE_VERSION,)),
     _Kind("dledger-*/epochs", _json_version, (EPOCHS_VERSION,), is_derived=True),
     _Kind("consumequeue/.checkpoint", _json_version, (2, QUEUES_VERSION), is_derived=True),
