@@ -249,6 +249,16 @@ class MixedCluster:
 
         await self._wait("the leader is in touch with all others", in_touch, START_LIMIT_S)
 
+    async def wait_level(self, level: int) -> None:
+        """The log of each node says that the group writes these formats."""
+
+        def is_raised() -> bool:
+            statuses = self.statuses().values()
+            levels = [status.get("formatLevel") for status in statuses]
+            return levels == [level] * len(self.nodes)
+
+        await self._wait(f"all nodes are at format level {level}", is_raised, START_LIMIT_S)
+
     async def wait_whole(self) -> dict[str, dict[str, Any]]:
         """All nodes follow one leader and have applied all of one log."""
 

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.integration
 SENDERS = 2
 SEND_PAUSE_S = 0.005
 READ_LIMIT_S = 60.0
+LIMIT_S = 30.0
 KILLS = 5 if is_long_run() else 1
 JAVA = "5.5.0"
 
@@ -189,5 +190,26 @@ async def test_nothing_that_the_old_release_cannot_read_is_written(tmp_path: Pat
         assert "upgrade-finish" in (answers[0].remark or "")
         await cluster.wait_whole()
         assert cluster.nodes["n0"].is_running
+    finally:
+        await cluster.stop()
+
+
+async def test_the_old_release_does_not_start_on_a_log_in_the_new_formats(
+    tmp_path: Path, old: Release
+) -> None:
+    """A new group of this release raises its format level by itself."""
+    cluster = MixedCluster(tmp_path / "cluster", [THIS] * 3, THIS)
+    try:
+        await cluster.start()
+        await cluster.wait_level(3)
+        await cluster.end_node("n0")
+        cluster.start_node("n0", old)
+        process = cluster.nodes["n0"].process
+        assert process is not None
+        assert await asyncio.to_thread(process.wait, LIMIT_S) == 1
+        assert "this node expects" in cluster.log("n0")
+        cluster.start_node("n0", THIS)
+        await cluster.wait_answers("n0")
+        await cluster.wait_in_touch()
     finally:
         await cluster.stop()

@@ -39,7 +39,8 @@ final class Stream {
                             "took_us", (System.nanoTime() - began) / 1000,
                             "at_ms", System.currentTimeMillis());
                 } catch (Exception error) {
-                    report.line("number", i, "status", "ERROR", "error", String.valueOf(error.getMessage()));
+                    report.line("number", i, "status", "ERROR", "error", String.valueOf(error.getMessage()),
+                            "at_ms", System.currentTimeMillis());
                 }
                 Thread.sleep(PAUSE_MS);
             }
