@@ -182,7 +182,7 @@ async def test_nothing_that_the_old_release_cannot_read_is_written(tmp_path: Pat
         with Wire(cluster.nodes["n1"].address) as wire:
             answers = [
                 wire.invoke(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group),
-                wire.invoke(RequestCode.UPDATE_BROKER_CONFIG, body=b"addressRequestsPerSecond=100000\n"),
+                wire.invoke(RequestCode.UPDATE_BROKER_CONFIG, body=b"addressRequestsPerSecond=77777\n"),
                 wire.invoke(RequestCode.UPDATE_BROKER_CONFIG, body=b"fileReservedTime=48\n"),
             ]
         refused, done = ResponseCode.VERSION_NOT_SUPPORTED, ResponseCode.SUCCESS
