@@ -98,8 +98,7 @@ class NodeStatusBuilder:
             is_writable=self._log.is_writable(),
             durability=config.durability,
             release=release(),
-from dledger.codec import NEWEST_PROTOCOL_VERSION
-from dledger.core.membership import Member
+            protocol_version=NEWEST_PROTOCOL_VERSION,
             format_level_max=FORMAT_LEVEL_MAX,
             remoting_address=config.broker_address,
             applied_index=self._log.applied_index,
