@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from ledgermq.client import Consumer, Producer
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from tests.integration.client_runs import need
+from tests.integration.cluster import COMMAND
 from tests.integration.mixed_cluster import THIS, MixedCluster
 from tests.integration.wire import Wire
 from tests.support.long_runs import is_long_run
@@ -194,14 +196,18 @@ async def test_nothing_that_the_old_release_cannot_read_is_written(tmp_path: Pat
         await cluster.stop()
 
 
-async def test_the_old_release_does_not_start_on_a_log_in_the_new_formats(
-    tmp_path: Path, old: Release
-) -> None:
-    """A new group of this release raises its format level by itself."""
-    cluster = MixedCluster(tmp_path / "cluster", [THIS] * 3, THIS)
+async def test_after_the_last_step_the_old_release_refuses_the_store(tmp_path: Path, old: Release) -> None:
+    cluster = MixedCluster(tmp_path / "cluster", [old] * 3, THIS)
     try:
         await cluster.start()
+        for node_id in cluster.nodes:
+            await cluster.replace(node_id, THIS)
+        await cluster.wait_whole()
+        command = [COMMAND, "upgrade-finish", "--yes", "--json", "--namesrv", cluster.namesrv]
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=LIMIT_S)
+        assert done.returncode == 0, done.stderr
         await cluster.wait_level(3)
+        await cluster.hand_over("n0")
         await cluster.end_node("n0")
         cluster.start_node("n0", old)
         process = cluster.nodes["n0"].process
