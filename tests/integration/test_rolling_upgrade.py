@@ -203,16 +203,20 @@ async def test_after_the_last_step_the_old_release_refuses_the_store(tmp_path: P
         for node_id in cluster.nodes:
             await cluster.replace(node_id, THIS)
         await cluster.wait_whole()
-        command = [COMMAND, "upgrade-finish", "--yes", "--json", "--namesrv", cluster.namesrv]
-        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=LIMIT_S)
-        assert done.returncode == 0, done.stderr
+        command = [str(COMMAND), "upgrade-finish", "--yes", "--json", "--namesrv", cluster.namesrv]
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+        )
+        async with asyncio.timeout(LIMIT_S):
+            _, errors = await process.communicate()
+        assert process.returncode == 0, errors
         await cluster.wait_level(3)
         await cluster.hand_over("n0")
         await cluster.end_node("n0")
         cluster.start_node("n0", old)
-        process = cluster.nodes["n0"].process
-        assert process is not None
-        assert await asyncio.to_thread(process.wait, LIMIT_S) == 1
+        refused = cluster.nodes["n0"].process
+        assert refused is not None
+        assert await asyncio.to_thread(refused.wait, LIMIT_S) == 1
         assert "this node expects" in cluster.log("n0")
         cluster.start_node("n0", THIS)
         await cluster.wait_answers("n0")
