@@ -39,6 +39,8 @@ from admin_api.services import open_services
 from admin_api.settings import Settings
 from admin_api.sources.broker_admin import RuntimeSource
 from admin_api.topics.routes import router as topics_router
+from admin_api.upgrades.routes import finish_router
+from admin_api.upgrades.routes import router as upgrade_router
 
 STATIC = Path(__file__).parent / "static"
 _HEADERS = {"Cache-Control": "no-cache"}
@@ -82,6 +84,8 @@ _ROUTERS = (
     producers_router,
     replication_router,
     topics_router,
+    upgrade_router,
+    finish_router,
     dlq_router,
     doctor_router,
     grpc_router,

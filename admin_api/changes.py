@@ -111,6 +111,7 @@ class Action(StrEnum):
     POLICY_UPDATE = "policy.update"
     POLICY_DELETE = "policy.delete"
     ACCESS_SWITCH = "access.switch"
+    UPGRADE_FINISH = "upgrade.finish"
     DLQ_EXPORT = "dlq.export"
     """Changes nothing, and takes what people sent out of the house."""
     REQUEST = "request"

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from admin_api.messages.service import Messages
     from admin_api.topics.changes import TopicChanger
     from admin_api.topics.service import Topics, TopicTables
+    from admin_api.upgrades.service import Upgrades
 
 
 class Services:
@@ -200,6 +201,14 @@ class Services:
         from admin_api.access.switching import Switches
 
         return Switches(self.gateway, self.access_places, self.brokers, self.account)
+
+    @cached_property
+    def upgrades(self) -> "Upgrades":
+        from admin_api.health_checks.facts import VitalsSource
+        from admin_api.sources.broker_admin import RuntimeSource
+        from admin_api.upgrades.service import Upgrades
+
+        return Upgrades(self.gateway, self.reader, VitalsSource(RuntimeSource(self.gateway)))
 
     def make_all(self) -> None:
         """Imports and makes every service now, so that the first request does not wait for it."""

@@ -205,12 +205,29 @@ def flooded() -> Iterator[str]:
     yield text_table(list(fair_shares.TITLES), list(fair_shares.rows(document["result"])))
 
 
+def upgraded() -> Iterator[str]:
+    """A stock producer while a cluster is upgraded (`bench.rolling_upgrade`)."""
+    document = read("rolling-upgrade")
+    if document is None:
+        return
+    yield "## A rolling upgrade"
+    yield UPGRADED.format(**document["load"], **document["machine"], commit=document["versions"]["commit"])
+    names = ("acknowledged", "errors", "longest_gap_ms", "p50_ms", "p99_ms", "p99_before_ms")
+    rows = [
+        [direction, routes, *(number(figures[name]) for name in names)]
+        for routes, directions in document["result"].items()
+        for direction, figures in directions.items()
+    ]
+    yield text_table(["upgrade", "producer", *(name.replace("_", " ") for name in names)], rows)
+
+
 def page(document: Document | None) -> str:
     parts = ["# Performance", INTRODUCTION]
     if document is not None:
         parts += compared(document)
     parts += growth_page.sections(read, PAGE.parent, PLOTS)
     parts += flooded()
+    parts += upgraded()
     parts.append(NOTES.read_text(encoding="utf-8").strip())
     parts += profiled()
     commands = [one["load"]["command"] for one in growth_page.documents(read)]
@@ -250,6 +267,12 @@ does other work (load {load_before} on {cores} cores before the run, commit {com
 {seconds:g} s with every case in each. Figures are medians of the rounds; the ratios of the single rounds
 show how far to trust them. Without [quotas](security.md#quotas) a client waits about half as long as the
 sends of the flood, since the log is one queue."""
+UPGRADED = """\
+Three nodes are [replaced one after the other](upgrading.md) while one sync producer ({client}) sends a
+message after the other, 10 ms apart (load {load_before} on {cores} cores before the run, commit {commit}).
+After leadership was handed over the operator waits until the producer has asked for routes again. A node of
+{old} refuses what reaches it after that; one of this release forwards it to the new leader, so that nothing
+fails on the way back, whose leader is of this release. "before" are the five seconds before."""
 REPEAT = """\
 The rivals need a JDK of 17 or newer, Maven and Go; their versions are pinned in `bench/get_rivals.sh`.
 

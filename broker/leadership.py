@@ -5,10 +5,10 @@ A client that asks a node in the middle of an election would be refused, and com
 rebalance, 10 to 20 s later. `Readiness` holds it for a moment, and it gets the answer from the new leader
 itself.
 
-Clients learn of a new leader by their next poll of the name server, up to 30 s later. For requests that they
-do not send again when they are refused, or cannot do without so long, the node that they reached asks the
-leader itself: `Forwarder`. A request is forwarded once at most: it carries a mark then. Bounded by
-FORWARDS_MAX requests under way, of FORWARD_BYTES_MAX together.
+Clients learn of a new leader by their next poll of the name server, up to 30 s later. For sends, and for
+requests that they do not send again when they are refused, or cannot do without so long, the node that they
+reached asks the leader itself: `Forwarder`. A request is forwarded once at most: it carries a mark then.
+Bounded by FORWARDS_MAX requests under way, of FORWARD_BYTES_MAX together.
 
 mqadmin and the Dashboard send some changes to every node of a broker (deleting a group, they delete its
 topics on the slaves too), others to the address that they know as the master's, which may have changed:
@@ -226,15 +226,23 @@ class Forwarder:
         self, request: RemotingCommand, timeout_s: float, patience_s: float = 0.0
     ) -> RemotingCommand | None:
         """The leader's answer; None when there came none, or when for `patience_s` no other node led."""
+        address = await self.find_leader(request, patience_s)
+        return None if address is None else await self.ask(address, request, timeout_s)
+
+    async def find_leader(self, request: RemotingCommand, patience_s: float) -> str | None:
+        """`leader_address`, waited for while an election is open or this node hands leadership over."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + patience_s
         with self._counted(request):
-            while self._is_leader_open() and not self._log.is_writable():
+            while self._is_leader_open() and not self.leads_on():
                 if loop.time() >= end_s:
                     return None
                 await asyncio.sleep(POLL_INTERVAL_S)
-        address = self.leader_address
-        return None if address is None else await self.ask(address, request, timeout_s)
+        return self.leader_address
+
+    def leads_on(self) -> bool:
+        """Whether this node leads and does not hand over: no other will take the request."""
+        return self._log.is_writable() and self._log.shows_all_committed()
 
     @contextmanager
     def _counted(self, request: RemotingCommand) -> Iterator[None]:

@@ -32,6 +32,11 @@ PUT_ERRORS: Mapping[PutStatus, tuple[ResponseCode, str]] = {
         ResponseCode.SYSTEM_ERROR,
         "in-sync replicas not enough: no quorum acknowledged the message in time; it may still be stored",
     ),
+    PutStatus.FORMAT_LEVEL_TOO_LOW: (
+        ResponseCode.VERSION_NOT_SUPPORTED,
+        "members of an older release could not read this change: raise the group's format level by "
+        "`ledgermq upgrade-finish` first",
+    ),
     PutStatus.UNKNOWN_ERROR: (
         ResponseCode.SYSTEM_ERROR,
         "the leader changed before the message was committed; it may still be stored",

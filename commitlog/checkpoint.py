@@ -19,6 +19,8 @@ from dledger.core.types import Epoch
 
 EPOCHS_VERSION: Final = 1
 FORMAT_VERSION: Final = 1
+MEMBERS_FORMAT_VERSION: Final = 2
+"""Of a store whose log names the members of its group: releases that would misread that refuse the store."""
 SMALL_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 _NUMBER: Final = re.compile(rb"^(endIndex|committedIndex)=(-?\d{1,19})\s*$", re.MULTILINE)
@@ -110,32 +112,34 @@ def unseal(content: bytes | None) -> dict[str, Any] | None:
     return fields if isinstance(fields, dict) else None
 
 
-def encode_format(kind: str, data_file_bytes: int, index_file_bytes: int) -> bytes:
+def encode_format(
+    kind: str, data_file_bytes: int, index_file_bytes: int, version: int = FORMAT_VERSION
+) -> bytes:
     """The `format` file's content."""
     return seal(
         {
             "format": kind,
-            "version": FORMAT_VERSION,
+            "version": version,
             "dataFileBytes": data_file_bytes,
             "indexFileBytes": index_file_bytes,
         }
     )
 
 
-def check_format(path: Path, found: bytes, expected: bytes) -> bool:
-    """Whether the `format` file at `path` is whole; a damaged one is ignored.
+def check_format(path: Path, found: bytes, expected: bytes) -> int | None:
+    """The version of the `format` file at `path`; None when it is not whole: a damaged one is ignored.
 
     Raises CorruptLogError when the store was made in another way than this one reads. A file of one line,
     without a CRC, is one of an earlier version.
     """
-    if found == expected:
-        return True
-    fields = unseal(found)
+    whole = fields = unseal(found)
     if fields is None:
         try:
             fields = orjson.loads(found)
         except orjson.JSONDecodeError:
-            return False
-    if fields != unseal(expected):
+            return None
+    version = fields.get("version") if isinstance(fields, dict) else None
+    is_known = version in (FORMAT_VERSION, MEMBERS_FORMAT_VERSION)
+    if not is_known or {**fields, "version": FORMAT_VERSION} != unseal(expected):
         raise CorruptLogError(f"{path}: the store is {found[:200]!r}, this node expects {expected[:200]!r}")
-    return False
+    return None if whole is None else version

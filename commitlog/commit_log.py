@@ -41,6 +41,7 @@ from commitlog.record import (
 from commitlog.recovery import BLANK_STOP, MORE, check_torn_tail, filler, find_record, scan_records
 from commitlog.segments import Segments
 from commitlog.sequences import record_runs
+from dledger.core.membership import CHANGING_MEMBERS_LEVEL
 from dledger.core.status import NodeStatus
 from dledger.environment import wall_clock_ms
 from dledger.fs import DiskWatch, Fs, OsFs, read_replaced_file, replace_file
@@ -300,6 +301,11 @@ class CommitLog(IndexedLog):
     def begin_index(self) -> int:
         """As MessageLog."""
         return 0
+
+    @property
+    def format_level(self) -> int:
+        """As MessageLog. No other node reads this log."""
+        return CHANGING_MEMBERS_LEVEL
 
     def suspend_writes(self, is_suspended: bool) -> None:
         """As MessageLog. Ignored: no table of a single node waits for another leader's records."""

@@ -336,6 +336,11 @@ class DLedgerCommitLog(IndexedLog):
         """As MessageLog."""
         return self._entries.begin_index
 
+    @property
+    def format_level(self) -> int:
+        """As MessageLog. Committed or not: a log that has a later record has the configuration, too."""
+        return self._engine.members.configuration.format_level
+
     # -- IndexedLog: where the bytes are -------------------------------------------------------------------
 
     @property

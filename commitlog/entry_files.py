@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from commitlog.checkpoint import (
+    FORMAT_VERSION,
     SMALL_FILE_BYTES_MAX,
     Checkpoint,
     LogBegin,
     check_format,
     decode_checkpoint,
+    encode_format,
 )
 from commitlog.entry import BLANK_BYTES, HEADER_BYTES, UNIT, UNIT_BYTES, Buffer, blank
 from commitlog.errors import CorruptLogError
@@ -106,7 +108,16 @@ class ResetOp:
     begin_position: int
 
 
-Op = AppendOp | TruncateOp | ResetOp
+@dataclass(frozen=True, slots=True)
+class FormatOp:
+    """The entries behind this are of a later version of the format. Durable before they are written, so that
+    no release finds entries that it misreads in a store of a version that it knows.
+    """
+
+    version: int
+
+
+Op = AppendOp | TruncateOp | ResetOp | FormatOp
 
 
 class SyncMark:
@@ -219,26 +230,34 @@ class EntryFiles:
         self.data = Segments(fs, directory / "data", config.data_file_bytes, config.reserve_bytes)
         self.index = Segments(fs, directory / "index", config.index_file_bytes, config.reserve_bytes)
         self.checkpoint = Checkpoint()
+        self.format_version: int | None = None
+        """Of the file `format`; None: it is to be written."""
         self.mark = SyncMark(fs, directory / "synced")
         self.written_end_index = NO_INDEX
         self._data_end_index = NO_INDEX
         self._unsynced_bytes = 0
 
-    def check_format(self, expected: bytes) -> bool:
-        """Whether the `format` file is whole. If it is missing, or damaged while the data files have the
-        expected sizes, the caller writes it again.
+    def load_format(self) -> None:
+        """Read `format_version`: None when the file is missing, or damaged while the data files have the
+        expected sizes.
 
         Raises CorruptLogError when it is damaged and the sizes are others, or when it has other values.
         """
         path = self._directory / "format"
         found = self.read_small("format")
-        if found is None:
-            return False
-        if check_format(path, found, expected):
-            return True
-        if not self.data.has_expected_sizes():
+        version = None if found is None else check_format(path, found, self._format(FORMAT_VERSION))
+        if found is not None and version is None and not self.data.has_expected_sizes():
             raise CorruptLogError(f"{path}: damaged, and the files are not of the sizes that are expected")
-        return False
+        self.format_version = version
+
+    def save_format(self, version: int) -> None:
+        """Durable when it returns."""
+        replace_file(self._fs, self._directory / "format", self._format(version))
+        self.format_version = version
+
+    def _format(self, version: int) -> bytes:
+        config = self._config
+        return encode_format("dledger-entries", config.data_file_bytes, config.index_file_bytes, version)
 
     def load(self, begin_position: int, on_damage: Callable[[str], None] | None) -> None:
         """Open the files of a log that begins in the file of `begin_position` or behind it.
@@ -327,7 +346,10 @@ class EntryFiles:
             if run:
                 self._append(run)
                 run = []
-            self._cut(op)
+            if isinstance(op, FormatOp):
+                self.save_format(op.version)
+            else:
+                self._cut(op)
         if run:
             self._append(run)
         if sync:

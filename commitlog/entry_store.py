@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from commitlog.checkpoint import LogBegin, decode_log_begin, encode_format
+from commitlog.checkpoint import FORMAT_VERSION, MEMBERS_FORMAT_VERSION, LogBegin, decode_log_begin
 from commitlog.cold_reads import ColdReader
 from commitlog.entry import (
     BLANK_BYTES,
@@ -30,11 +30,20 @@ from commitlog.entry import (
     encode_on_channel,
     encode_units,
     entry_position,
+    find_channel,
     place_entry,
     verify_entries,
 )
 from commitlog.entry_chunks import Chunk, EntryCache, EntryLayout
-from commitlog.entry_files import AppendOp, EntryFiles, EntryStoreConfig, Op, ResetOp, TruncateOp
+from commitlog.entry_files import (
+    AppendOp,
+    EntryFiles,
+    EntryStoreConfig,
+    FormatOp,
+    Op,
+    ResetOp,
+    TruncateOp,
+)
 from commitlog.entry_recovery import RecoveredLog, recover
 from commitlog.record import CorruptRecordError, decode_record
 from commitlog.scrubber import Scrubber
@@ -48,7 +57,7 @@ from dledger.core.types import (
     LogState,
     Scrubbed,
 )
-from dledger.fs import DiskWatch, Fs, OsFs, replace_file
+from dledger.fs import DiskWatch, Fs, OsFs
 
 _SEARCH_BYTES = 4 * 1024 * 1024
 """Read at once while the whole log is searched for configurations."""
@@ -87,17 +96,16 @@ def open_entry_store(
     fs = fs or OsFs()
     fs.make_directory(directory)
     files = EntryFiles(fs, directory, config)
-    expected = encode_format("dledger-entries", config.data_file_bytes, config.index_file_bytes)
     try:
-        is_format_whole = files.check_format(expected)
+        files.load_format()
         known = decode_log_begin(files.read_small("epochs"))
         files.load(known.begin_position if known is not None else 0, on_damage)
         log = recover(files, known, config, on_damage)
         files.end_recovery()
         if known != log.begin:
             files.save_epochs(log.begin, is_durable=True)
-        if not is_format_whole:
-            replace_file(fs, directory / "format", expected)
+        if files.format_version is None:
+            files.save_format(FORMAT_VERSION)
     except BaseException:
         files.close()
         raise
@@ -135,6 +143,7 @@ class EntryStore:
         self.end_position = log.end_position
         """Read only: first byte after the last entry."""
         self._recovered_commit_index = min(files.checkpoint.committed_index, log.end_index)
+        self._has_old_format = files.format_version != MEMBERS_FORMAT_VERSION
         self._ops: list[Op] = []
         self._new_chunks: list[Chunk] = []
         self._has_new_epochs = False
@@ -169,6 +178,7 @@ class EntryStore:
         file_bytes = self.config.data_file_bytes
         position = place_entry(self.end_position, HEADER_BYTES + len(body), file_bytes)
         data, units = encode_on_channel(body, index, term, position, self._append_hook)
+        self._raise_format()
         self._append(Chunk(index, index, term, position, data, units))
         return position
 
@@ -233,8 +243,16 @@ class EntryStore:
         count = entries.last_index - entries.first_index + 1
         if len(units) != count * UNIT_BYTES:
             raise CorruptRangeError(f"{len(units) // UNIT_BYTES} entries in a range of {count}")
+        if self._has_old_format and find_channel(data, 0) >= 0:
+            self._raise_format()
         chunk = Chunk(entries.first_index, entries.last_index, entries.term, position, data, units)
         self._append(chunk, is_replica=True)
+
+    def _raise_format(self) -> None:
+        """Before the first entry that names members: there is no way back to a release that misreads it."""
+        if self._has_old_format:
+            self._has_old_format = False
+            self._ops.append(FormatOp(MEMBERS_FORMAT_VERSION))
 
     def truncate_from(self, index: int) -> None:
         """Drop the entries >= index."""

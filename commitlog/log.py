@@ -26,6 +26,9 @@ class PutStatus(enum.Enum):
     MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
     IN_SYNC_REPLICAS_NOT_ENOUGH = "IN_SYNC_REPLICAS_NOT_ENOUGH"
     """No majority acknowledged in time; the message may still be committed later."""
+    FORMAT_LEVEL_TOO_LOW = "FORMAT_LEVEL_TOO_LOW"
+    """Members of an older release could not read the record: not before the group's format level allows it
+    (docs/upgrading.md)."""
     UNKNOWN_ERROR = "UNKNOWN_ERROR"
     """The term changed, or another error after which the message may or may not be committed."""
 
@@ -131,6 +134,12 @@ class MessageLog(Protocol):
     @property
     def begin_index(self) -> int:
         """The first entry; 0 in a plain log, which keeps everything."""
+
+    @property
+    def format_level(self) -> int:
+        """Records may be written in the formats of this level and of those below, which every member reads
+        (dledger/core/membership.py).
+        """
 
     def suspend_writes(self, is_suspended: bool) -> None:
         """While suspended, the log is not writable: a listener still lacks messages that puts depend on."""

@@ -102,6 +102,8 @@ PLACES: Final = {
     "config": "ledgermq.commands.config",
     "transfer-leader": "ledgermq.commands.cluster",
     "preferred-leader": "ledgermq.commands.cluster",
+    "upgrade-check": "ledgermq.commands.upgrade",
+    "upgrade-finish": "ledgermq.commands.upgrade",
     "audit": "ledgermq.commands.cluster",
     "watch": "ledgermq.commands.cluster",
     "produce": "ledgermq.commands.traffic",

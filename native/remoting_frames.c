@@ -89,12 +89,13 @@ static Outcome make_command(FrameReader *reader, const Head *head, const uint8_t
     return outcome;
 }
 
-/* Whether a field of it counts that the typed header does not keep: a signature is checked over all fields, and
-   quotas ask for the gRPC client. */
+/* Whether a field of it counts that the typed header does not keep: a signature is checked over all fields,
+   quotas ask for the gRPC client, and what another node has forwarded is not forwarded again. */
 static bool keeps_fields(const Head *head) {
     for (int at = head->field_count - 1; at >= 0; at--) {
         const Slice *key = &head->fields[at].key;
-        bool is_kept = SLICE_IS(key, "AccessKey") || SLICE_IS(key, "LEDGERMQ_GRPC_HOST");
+        bool is_kept = SLICE_IS(key, "AccessKey") || SLICE_IS(key, "LEDGERMQ_GRPC_HOST") ||
+                       SLICE_IS(key, "LEDGERMQ_FORWARDED");
         if (is_kept && head->fields[at].value.size > 0) return true;
     }
     return false;

@@ -100,6 +100,18 @@ class NodeView(Schema):
         default=None, description="false: a stock RocketMQ broker, which reports nothing about replication"
     )
     broker_id: int | None = Field(default=None, description="its id in the name server; 0 takes the writes")
+    release: str | None = Field(
+        default=None, description="the version of LedgerMQ; null of a node that is up: 0.1.0"
+    )
+    protocol_version: int | None = Field(
+        default=None, description="the newest replication protocol that it speaks; null: unknown"
+    )
+    format_level: int | None = Field(
+        default=None, description="the group's format level in this node's log; null: unknown"
+    )
+    format_level_max: int | None = Field(
+        default=None, description="the newest format level that its release reads and writes; null: unknown"
+    )
     remoting_address: str | None = None
     replication_address: str | None = None
     role: str | None = Field(default=None, description="LEADER, FOLLOWER or CANDIDATE")

@@ -6,7 +6,8 @@ import asyncio
 import ipaddress
 import socket
 import statistics
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -19,7 +20,7 @@ from admin_api.cluster.schemas import ClusterView, GroupView, NodeView
 from admin_api.dead_letters.queues import DlqView
 from admin_api.groups.overview import ConsumerGroupItem
 from admin_api.schema import Partial, Schema
-from admin_api.sources.broker_admin import Runtime
+from admin_api.sources.broker_admin import Runtime, RuntimeSource
 from admin_api.sources.brokers import Listed
 from broker.admin.types import NodeStatusMessage
 from sockets.dialled import is_usable_transport
@@ -137,6 +138,25 @@ class Vitals:
     @property
     def doubt_ms(self) -> int:
         return (self.answered_at_ms - self.asked_at_ms) // 2 + 1
+
+
+def unix_ms() -> int:
+    """Our clock."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class VitalsSource:
+    """Asks one broker. `now_ms`: Unix time."""
+
+    runtime: RuntimeSource
+    now_ms: Callable[[], int] = unix_ms
+
+    async def read(self, address: str) -> Vitals:
+        """Raises: AskError."""
+        asked_at_ms = self.now_ms()
+        runtime = await self.runtime.read(address)
+        return Vitals(runtime, asked_at_ms, self.now_ms())
 
 
 @dataclass(frozen=True, slots=True)

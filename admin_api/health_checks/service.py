@@ -1,7 +1,6 @@
 """Collects facts about the whole cluster and runs the health checks: findings with a remedy each."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -21,7 +20,9 @@ from admin_api.health_checks.facts import (
     Listener,
     Severity,
     Vitals,
+    VitalsSource,
     listener_at,
+    unix_ms,
 )
 from admin_api.schema import PAGE_SIZE_MAX, Page
 from admin_api.sources.broker_admin import RuntimeSource
@@ -73,19 +74,18 @@ class HealthChecks:
         invalidate_groups: Callable[[], None],
         list_dead_letters: Callable[[PageWanted], Awaitable[Page[DlqView]]],
         grpc_clients: GrpcClients,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = unix_ms,
         listener_at: Callable[[str, float], Awaitable[Listener | None]] = listener_at,
     ) -> None:
         self._gateway = gateway
         self._directory = directory
         self._reader = reader
-        self._runtime = RuntimeSource(gateway)
+        self._vitals = VitalsSource(RuntimeSource(gateway), now_ms)
         self._name_server = name_server
         self._find_groups = find_groups
         self._invalidate_groups = invalidate_groups
         self._list_dead_letters = list_dead_letters
         self._grpc_clients = grpc_clients
-        self._now_ms = now_ms
         self._listener_at = listener_at
 
     async def examine(self, sample_ms: int = 0) -> DoctorReport:
@@ -134,7 +134,7 @@ class HealthChecks:
         view = await self._reader.read()
         nodes = [node for group in view.groups for node in group.nodes]
         up = {node.remoting_address for node in nodes if node.remoting_address and node.state is NodeState.UP}
-        return view, await self._gateway.ask_each(sorted(up), self._vitals)
+        return view, await self._gateway.ask_each(sorted(up), self._vitals.read)
 
     async def _find_hanging(self, view: ClusterView) -> dict[str, Listener]:
         """Silent addresses that accept connections."""
@@ -151,11 +151,6 @@ class HealthChecks:
         listed = () if found is None else found.listed
         asked = await self._gateway.ask_each([entry.address for entry in listed], self._directory.status_of)
         return listed, asked.answers
-
-    async def _vitals(self, address: str) -> Vitals:
-        asked_at_ms = self._now_ms()
-        runtime = await self._runtime.read(address)
-        return Vitals(runtime, asked_at_ms, self._now_ms())
 
     async def _read_groups(self) -> Page[ConsumerGroupItem]:
         """Those with the most lag: about others there is nothing to report."""

@@ -18,6 +18,8 @@ PROGRESS_VERSION = 1
 MEMBER_PLAN_VERSION = 1
 ADDRESS_CHARACTERS_MAX: Final = 260
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
+FORMAT_LEVEL_MAX = 3
+"""The newest format level that this release reads and writes (dledger/core/membership.py)."""
 
 
 class NodeRole(StrEnum):
@@ -101,6 +103,12 @@ class NodeStatusMessage(_Message):
     """Why it does not vote, or is not to lead, until it is repaired."""
     is_writable: bool
     durability: str
+    release: str | None = None
+    """The version of LedgerMQ, such as `0.2.0`; None: 0.1.0, whose answer does not name it."""
+    protocol_version: int | None = None
+    """The newest replication protocol that it speaks."""
+    format_level_max: int | None = None
+    """The newest format level that its release reads and writes."""
     remoting_address: str
     replication_address: str | None = None
     begin_index: int | None = None

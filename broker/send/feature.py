@@ -23,6 +23,7 @@ def make_send_processor(
         config=core.config,
         log=core.log,
         readiness=core.readiness,
+        forwarder=core.forwarder,
         state=core.state,
         counts=core.router.counts,
         clock=core.clock,

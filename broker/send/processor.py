@@ -5,6 +5,9 @@ All sends of a loop turn are checked in order of arrival, laid out with one Mess
 than PUT_MESSAGES_MAX messages: with several), and answered together when the log reports that they are
 committed.
 
+Stock clients go on sending to a node that has handed leadership over, until they ask the name server again,
+up to 30 s later. It forwards their sends to the new leader.
+
 A send whose topic is still to be created is held, with every later send to the same topic behind it, so that
 a connection's messages keep their order within a queue. At most heldSendsMax are held; one more is answered
 SYSTEM_BUSY. Every send is answered so while the bodies of unanswered
@@ -19,7 +22,7 @@ from time import perf_counter
 
 from broker.background import Spawn
 from broker.config import BrokerConfig
-from broker.leadership import Readiness
+from broker.leadership import FORWARD_LIMIT_S, FORWARDS_MAX, Forwarder, Readiness
 from broker.monitoring.put_metrics import PutMetrics
 from broker.monitoring.statistics import BrokerStatistics
 from broker.responses import put_error
@@ -33,7 +36,7 @@ from broker.timer.admission import TimerRules
 from commitlog.log import MessageLog, PutResult, PutStatus
 from commitlog.sequences import stamp_sequences, writer_key
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import ONEWAY_FLAG, RemotingCommand
+from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import HeaderError, RequestError
 from remoting.headers.send import SendMessageRequestHeader, SequencedSendRequestHeader, send_header
@@ -59,6 +62,11 @@ SEND_CODES = (
     RequestCode.LEDGERMQ_SEND_SEQUENCED,
 )
 
+FORWARDED_CODES = frozenset(SEND_CODES) - {RequestCode.LEDGERMQ_SEND_SEQUENCED}
+"""A writer's numbered rows are sent again by the writer, which finds the leader itself."""
+LEADER_PATIENCE_S = 1.0
+"""A transfer of leadership takes less, or is given up."""
+
 _Header = SendMessageRequestHeader | SequencedSendRequestHeader
 _Held = tuple[Connection, RemotingCommand, _Header]
 
@@ -71,6 +79,7 @@ class SendMessageProcessor:
         config: BrokerConfig,
         log: MessageLog,
         readiness: Readiness,
+        forwarder: Forwarder,
         state: ReplicatedState,
         counts: RequestCounts,
         clock: Callable[[], int],
@@ -86,6 +95,8 @@ class SendMessageProcessor:
         self._pending_bytes_max = pending_bytes_max
         self._config = config
         self._readiness = readiness
+        self._forwarder = forwarder
+        self._forwarded_count = 0
         self._state = state
         self._store_host = store_host
         self._spawn = spawn
@@ -357,10 +368,43 @@ class SendMessageProcessor:
     def _refuse(self, sends: Iterable[tuple[Connection, RemotingCommand]], status: PutStatus) -> None:
         code, remark = put_error(status)
         if status is PutStatus.SERVICE_NOT_AVAILABLE:
+            # Nothing of these is stored: another node may store it.
+            sends = [send for send in sends if not self._is_forwarded(*send)]
             hint = LEADER_REFUSES if self._log.is_writable() else self._readiness.leader_hint()
             remark = f"{remark}; {hint}"
         for connection, request in sends:
             self._answer_error(connection, request, code, remark)
+
+    def _is_forwarded(self, connection: Connection, request: RemotingCommand) -> bool:
+        """Begin to forward the send, if it may be."""
+        has_room = self._forwarded_count < FORWARDS_MAX and self._pending_bytes <= self._pending_bytes_max
+        is_possible = request.code in FORWARDED_CODES and not self._forwarder.leads_on()
+        if not (has_room and is_possible and self._forwarder.may_forward(request)):
+            return False
+        self._forwarded_count += 1
+        self._pending_bytes += len(request.body)
+        self._spawn(self._forward(connection, request))
+        return True
+
+    async def _forward(self, connection: Connection, request: RemotingCommand) -> None:
+        try:
+            leader = await self._forwarder.find_leader(request, LEADER_PATIENCE_S)
+            if leader is None:
+                code, remark = put_error(PutStatus.SERVICE_NOT_AVAILABLE)
+                hint = self._readiness.leader_hint()
+                self._answer_error(connection, request, code, f"{remark}; {hint}")
+                return
+            answer = await self._forwarder.ask(leader, request, FORWARD_LIMIT_S)
+        finally:
+            self._forwarded_count -= 1
+            self._pending_bytes -= len(request.body)
+        if answer is None:
+            # It may be stored: not the answer of a refusal, after which nothing is.
+            self._answer_error(connection, request, *put_error(PutStatus.UNKNOWN_ERROR))
+        elif not request.flag & ONEWAY_FLAG:
+            answer.opaque, answer.flag = request.opaque, RESPONSE_FLAG
+            answer.serialize_type = request.serialize_type
+            connection.send(answer)
 
     def _answer_error(
         self,

@@ -8,14 +8,15 @@ state differ from the others'.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from broker.state.access import AccessList, User, checked_name
-from broker.state.groups import RequestMode, SubscriptionGroupConfig
+from broker.state.groups import DEFAULT_RETRY_POLICY, RequestMode, SubscriptionGroupConfig
 from broker.state.topics import TopicConfig, check_topic_config
 from commitlog.sequences import writer_error
+from dledger.core.membership import CHANGING_MEMBERS_LEVEL, FIXED_MEMBERS_LEVEL
 
 CHANGES_VERSION = 1
 SETTINGS_MAX = 100
@@ -178,6 +179,44 @@ Change = (
     | EndWriter
     | AccessChange
 )
+
+
+_SETTINGS_OF_LEVEL_3: Final = frozenset(
+    {
+        "addressBytesPerSecond",
+        "addressConnectionsMax",
+        "addressInFlightMax",
+        "addressRequestsPerSecond",
+        "authenticationEnabled",
+        "authenticationWhitelist",
+        "authorizationEnabled",
+        "authorizationWhitelist",
+        "grpcEndpointAddresses",
+        "priorityOrderAsc",
+        "quotaExemptAddresses",
+        "quotasOnLoopback",
+        "userBytesPerSecond",
+        "userConnectionsMax",
+        "userInFlightMax",
+        "userRequestsPerSecond",
+    }
+)
+"""Keys that release 0.1.0 keeps and does not obey: rights and quotas would end whenever such a node leads."""
+
+
+def format_level_of(change: Change) -> int:
+    """The group's format level from which on the change may be written (docs/upgrading.md). Release 0.1.0
+    stops at a kind of change that it does not know, and drops fields that it does not know.
+    """
+    match change:
+        case PutUser() | DeleteUser() | PutAccessList() | DeleteAccessList():
+            return CHANGING_MEMBERS_LEVEL
+        case PutGroup(config) if config.retry_policy != DEFAULT_RETRY_POLICY:
+            return CHANGING_MEMBERS_LEVEL
+        case PutSettings(values) if not _SETTINGS_OF_LEVEL_3.isdisjoint(values):
+            return CHANGING_MEMBERS_LEVEL
+        case _:
+            return FIXED_MEMBERS_LEVEL
 
 
 def encode_change(change: Change) -> bytes:

@@ -32,6 +32,7 @@ from broker.state.changes import (
     TrimQueues,
     decode_changes,
     encode_change,
+    format_level_of,
     join_changes,
 )
 from broker.state.checkpoints import CHECKPOINT_TOPIC, Base, BaseKeeper
@@ -371,9 +372,11 @@ class ReplicatedState(LogMachine):
         """Put the changes in the log, all in one record.
 
         Resolves with PUT_OK once they are committed and applied on this node. MESSAGE_ILLEGAL: a change is
-        not valid or a table is full (topicsMax, groupsMax, offsetsMax). Any other status: as of
-        MessageLog.put.
+        not valid or a table is full (topicsMax, groupsMax, offsetsMax). FORMAT_LEVEL_TOO_LOW: a member of the
+        group may be of a release that does not know such a change. Any other status: as of MessageLog.put.
         """
+        if any(format_level_of(change) > self._log.format_level for change in changes):
+            return _resolved(PutStatus.FORMAT_LEVEL_TOO_LOW)
         try:
             for change in changes:
                 check_room(change, self._tables, self._config)

@@ -87,14 +87,19 @@ def doctor(
 
 
 def show_report(report: Json) -> None:
-    for finding in report["findings"]:
-        severity = finding["severity"]
-        write(Styled(f"{severity:<8}", _STYLES[severity]), Styled(printable(finding["sentence"])))
-        write(Styled(f"        {printable(finding['remedy'])}", "dim"))
+    write_findings(report["findings"])
     for endpoint in report.get("grpcEndpoints", ()):
         show_clients(endpoint)
     checked = ", ".join(map(counted, report["lookedAt"].values(), _LOOKED_AT))
     write(Styled(f"Checked {checked}." if report["findings"] else f"Nothing is wrong with {checked}."))
+
+
+def write_findings(findings: list[Json]) -> None:
+    """Each with its remedy."""
+    for finding in findings:
+        severity = finding["severity"]
+        write(Styled(f"{severity:<8}", _STYLES[severity]), Styled(printable(finding["sentence"])))
+        write(Styled(f"        {printable(finding['remedy'])}", "dim"))
 
 
 def show_clients(endpoint: Json) -> None:

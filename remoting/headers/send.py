@@ -131,8 +131,8 @@ _kept_fields: Final = RemotingCommand.__dict__["ext_fields"]
 
 class SendRequest(RemotingCommand):
     """An ordinary request 10, 310 or 320. Its ext fields are those of its header, in the form with full
-    names: what the header has no name for is not kept. Of a request that is signed or names a gRPC client all
-    fields are kept as they came.
+    names: what the header has no name for is not kept. Of a request that is signed, names a gRPC client or
+    was forwarded by another node all fields are kept as they came.
     """
 
     __slots__ = ("header",)

@@ -35,6 +35,7 @@ from commitlog.record import (
     tags_code,
 )
 from commitlog.sequences import SequenceRun, record_runs
+from dledger.core.membership import CHANGING_MEMBERS_LEVEL
 
 if TYPE_CHECKING:
     from commitlog.consume_queues import ConsumeQueues
@@ -153,6 +154,7 @@ class FakeLog:
         self._next_offsets: dict[tuple[str, int], int] = {}
         self._waiting: deque[_Put] = deque()
         self.dispatched_most = 0
+        self.format_level = CHANGING_MEMBERS_LEVEL
         self._listeners: dict[DispatchListener, frozenset[str] | None] = {}
         self._writable_callbacks: list[Callable[[bool], None]] = []
 

@@ -1,4 +1,4 @@
-"""Requests that a node hands on to the leader: locks, and the ends of transactions."""
+"""Requests that a node hands on to the leader: sends, locks, and the ends of transactions."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,18 +9,25 @@ import pytest
 
 from broker.leadership import FORWARD_BYTES_MAX, FORWARDS_MAX, MARK
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, error_response, success_response
+from remoting.command import ONEWAY_FLAG, RemotingCommand, error_response, success_response
 from remoting.connection import Connection
 from remoting.router import Router
 from remoting.server import RemotingServer
-from tests.support.broker_parts import make_parts
+from tests.support.broker_parts import FakeEngine, make_parts
 from tests.support.fake_log import FakeLog
 from tests.support.polling import until
+from tests.support.send_bench import Bench as SendBench
+from tests.support.send_bench import send_request
 from tests.support.transaction_bench import COMMIT, make_transaction_bench
 from tests.unit.broker.consume_bench import make_bench, request
 
 LIMIT_S = 5.0
-CODES = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ, RequestCode.END_TRANSACTION)
+CODES = (
+    RequestCode.LOCK_BATCH_MQ,
+    RequestCode.UNLOCK_BATCH_MQ,
+    RequestCode.END_TRANSACTION,
+    RequestCode.SEND_MESSAGE,
+)
 
 
 class Leader:
@@ -150,3 +157,75 @@ async def test_a_broker_without_a_group_has_nobody_to_ask(tmp_path: Path) -> Non
     assert not forwarder.may_forward(lock_request())
     assert forwarder.leader_address is None
     assert forwarder.other_addresses == []
+
+
+@pytest.fixture
+async def sends(tmp_path: Path) -> AsyncIterator[SendBench]:
+    """A node of a group that does not lead."""
+    log = FakeLog(is_writable=False)
+    bench = SendBench(make_parts(tmp_path, log, FakeEngine(leader_id=None)), log)
+    yield bench
+    await bench.parts.core.tasks.cancel()
+    await bench.parts.core.client.close()
+
+
+def lead(bench: SendBench, leader_id: str | None, *addresses: str) -> None:
+    """Who leads, and where n1 serves clients."""
+    engine = bench.parts.core.engine
+    assert isinstance(engine, FakeEngine)
+    engine.leader_id = leader_id
+    engine.client_addresses = dict(zip(("n1",), addresses, strict=False))
+
+
+@pytest.mark.parametrize("code", [0, ResponseCode.SYSTEM_BUSY])
+async def test_a_send_to_a_node_that_leads_no_more_reaches_the_leader(
+    sends: SendBench, leader: Leader, code: int
+) -> None:
+    leader.code = code
+    lead(sends, "n1", leader.address)
+    asked = send_request("t", opaque=5)
+    sends.handle(asked)
+    await until(lambda: sends.connection.answers)
+    (answer,) = sends.connection.take_answers()
+    assert (answer.code, answer.opaque, answer.is_response) == (code, 5, True)
+    (forwarded,) = leader.requests
+    assert (forwarded.code, forwarded.body, forwarded.ext_fields[MARK]) == (asked.code, asked.body, "1")
+    assert sends.stored == []
+
+
+async def test_a_send_waits_for_the_next_leader(sends: SendBench, leader: Leader) -> None:
+    sends.handle(send_request("t"))
+    await sends.settle()
+    assert sends.connection.answers == []
+    lead(sends, "n1", leader.address)
+    await until(lambda: sends.connection.answers)
+    assert [answer.code for answer in sends.connection.take_answers()] == [0]
+
+
+async def test_a_forwarded_oneway_send_is_not_answered(sends: SendBench, leader: Leader) -> None:
+    lead(sends, "n1", leader.address)
+    asked = send_request("t")
+    asked.flag = ONEWAY_FLAG
+    sends.handle(asked)
+    await until(lambda: leader.requests)
+    await sends.settle()
+    assert sends.connection.answers == []
+
+
+async def test_a_leader_that_is_gone_may_have_stored_the_send(sends: SendBench, leader: Leader) -> None:
+    """Its code is not that of a refusal, after which nothing is stored."""
+    lead(sends, "n1", leader.address)
+    await leader.server.stop()
+    sends.handle(send_request("t"))
+    await until(lambda: sends.connection.answers)
+    (answer,) = sends.connection.take_answers()
+    assert (answer.code, "may still be stored" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+
+
+async def test_a_forwarded_send_is_not_forwarded_again(sends: SendBench, leader: Leader) -> None:
+    lead(sends, "n1", leader.address)
+    asked = send_request("t")
+    asked.ext_fields = asked.ext_fields | {MARK: "1"}
+    sends.handle(asked)
+    assert [answer.code for answer in sends.connection.take_answers()] == [ResponseCode.SERVICE_NOT_AVAILABLE]
+    assert leader.requests == []

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.leadership import MARK
 from broker.state.changes import PutSettings, PutTopic
 from broker.state.topics import TopicConfig
 from commitlog.log import PutStatus
@@ -97,7 +98,9 @@ async def test_a_follower_names_the_leader(tmp_path: Path) -> None:
     log = FakeLog(is_writable=False)
     engine = FakeEngine(leader_id="n1", client_addresses={"n1": "10.0.0.2:10921"})
     bench = Bench(make_parts(tmp_path, log, engine), log)
-    answer = await bench.answer(send_request("unknown"))
+    forwarded = send_request("unknown")
+    forwarded.ext_fields = forwarded.ext_fields | {MARK: "1"}
+    answer = await bench.answer(forwarded)
     assert answer.code == 14
     assert "n1 at 10.0.0.2:10921" in str(answer.remark)
     assert log.messages == []

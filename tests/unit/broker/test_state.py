@@ -10,13 +10,28 @@ import pytest
 
 from broker.config import BrokerConfig, config_from
 from broker.state import state as state_module
-from broker.state.changes import CommitOffsets, DeleteGroup, DeleteTopic, PutGroup, PutTopic, SetDelayOffset
-from broker.state.groups import SubscriptionGroupConfig
+from broker.state.access import AccessList, Action, Decision, PolicyEntry, PolicyType, Resource, User
+from broker.state.changes import (
+    Change,
+    CommitOffsets,
+    DeleteAccessList,
+    DeleteGroup,
+    DeleteTopic,
+    DeleteUser,
+    PutAccessList,
+    PutGroup,
+    PutSettings,
+    PutTopic,
+    PutUser,
+    SetDelayOffset,
+)
+from broker.state.groups import EXPONENTIAL, GroupRetryPolicy, SubscriptionGroupConfig
 from broker.state.snapshot import decode_snapshot
 from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import STATE_TOPIC, TopicConfig, inherited_topic, retry_topic
 from commitlog.log import PutStatus
 from commitlog.record import CorruptRecordError, Message
+from dledger.core.membership import CHANGING_MEMBERS_LEVEL, FIXED_MEMBERS_LEVEL
 from dledger.fs import Fs
 from remoting.route import DEFAULT_TOPIC
 from tests.support.fake_log import FakeLog
@@ -346,3 +361,34 @@ async def test_a_stop_during_a_snapshot_writes_the_last_one_after_it(
     asyncio.get_running_loop().call_later(0.05, released.set)
     await stopping
     assert order == ["begin", "end", "begin", "end"]
+
+
+ENTRY = PolicyEntry(Resource.parse("Topic:orders"), (Action.PUB,), Decision.ALLOW)
+ACCESS = (
+    PutUser(User("ann", "encrypted")),
+    DeleteUser("ann"),
+    PutAccessList(AccessList("ann", {PolicyType.CUSTOM: [ENTRY]})),
+    DeleteAccessList("ann"),
+)
+RETRIED = PutGroup(SubscriptionGroupConfig("g", retry_policy=GroupRetryPolicy(kind=EXPONENTIAL)))
+
+
+@pytest.mark.parametrize("change", [*ACCESS, RETRIED, PutSettings({"authenticationEnabled": "true"})])
+async def test_what_the_release_before_cannot_read_waits_for_the_format_level(
+    tmp_path: Path, change: Change
+) -> None:
+    log = FakeLog()
+    state = make_state(tmp_path, log)
+    log.format_level = FIXED_MEMBERS_LEVEL
+    assert await state.propose(CommitOffsets("g", "t", {0: 1}), change) is PutStatus.FORMAT_LEVEL_TOO_LOW
+    assert state_records(log) == []
+    log.format_level = CHANGING_MEMBERS_LEVEL
+    assert await state.propose(change) is PutStatus.PUT_OK
+
+
+@pytest.mark.parametrize("change", [PutGroup(SubscriptionGroupConfig("g")), PutSettings({"topicsMax": "9"})])
+async def test_what_the_release_before_reads_is_written_at_its_level(tmp_path: Path, change: Change) -> None:
+    log = FakeLog()
+    state = make_state(tmp_path, log)
+    log.format_level = FIXED_MEMBERS_LEVEL
+    assert await state.propose(change) is PutStatus.PUT_OK

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commitlog.checkpoint import (
+    MEMBERS_FORMAT_VERSION,
     Checkpoint,
     LogBegin,
     check_format,
@@ -53,6 +54,13 @@ def test_format_names_version_and_sizes() -> None:
     assert check_format(Path("f"), content, content)
     with pytest.raises(CorruptLogError, match="entries"):
         check_format(Path("f"), encode_format("entries", 10, 21), content)
+
+
+def test_format_of_a_log_that_names_members_is_read_and_a_later_one_is_not() -> None:
+    expected = encode_format("entries", 10, 20)
+    assert check_format(Path("f"), encode_format("entries", 10, 20, MEMBERS_FORMAT_VERSION), expected) == 2
+    with pytest.raises(CorruptLogError, match="entries"):
+        check_format(Path("f"), encode_format("entries", 10, 20, MEMBERS_FORMAT_VERSION + 1), expected)
 
 
 def test_format_without_a_crc_is_of_an_earlier_version() -> None:

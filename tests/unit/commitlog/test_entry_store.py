@@ -3,9 +3,12 @@ import random
 
 import pytest
 
+from commitlog.checkpoint import FORMAT_VERSION, MEMBERS_FORMAT_VERSION, unseal
 from commitlog.entry import encode_entries, write_physical_offset
 from commitlog.entry_store import EntryStore, StoreFailedError, open_entry_store
 from commitlog.errors import CorruptLogError
+from commitlog.record import Message, encode_record
+from dledger.core.membership import Configuration, encode_configuration
 from dledger.core.types import CorruptRangeError, DamagedEntryError, EntryRange, Epoch, LogState
 from tests.support.log_entries import DIRECTORY, SMALL, Stored, open_small, read_all, write_all
 from tests.support.memory_fs import MemoryFs
@@ -280,3 +283,49 @@ def test_close_leaves_no_file_open() -> None:
     write_all(store)
     store.close()
     assert fs.open_files == 0
+
+
+MEMBERS = encode_configuration(Configuration.of_voters(("n0", "n1", "n2")))
+
+
+def format_of(fs: MemoryFs) -> object:
+    fields = unseal(fs.content(DIRECTORY / "format"))
+    assert fields is not None
+    return fields["version"]
+
+
+def configuration_body() -> bytes:
+    return encode_record(Message(topic="members", queue_id=0, body=MEMBERS, store_host=bytes(8)), 0, 0)
+
+
+def test_before_the_first_configuration_the_format_shuts_older_releases_out() -> None:
+    fs = MemoryFs()
+    store = open_small(fs)
+    append(store, 1, b"a")
+    write_all(store)
+    assert format_of(fs) == FORMAT_VERSION
+    store.append_configuration(1, 1, configuration_body())
+    assert format_of(fs) == FORMAT_VERSION, "it is written with the entry, not by the event loop"
+    fs.fail({"pwrite"}, folder=DIRECTORY / "data")
+    with pytest.raises(OSError, match="Input"):
+        write_all(store)
+    assert format_of(fs) == MEMBERS_FORMAT_VERSION, "before the entry"
+
+
+def test_a_follower_raises_the_format_and_keeps_it() -> None:
+    leader, fs = open_small(MemoryFs()), MemoryFs()
+    append(leader, 1, b"a")
+    leader.append_configuration(1, 1, configuration_body())
+    follower = open_small(fs)
+    follower.append_range(leader.read_range(0, 0, 10_000))
+    write_all(follower)
+    assert format_of(fs) == FORMAT_VERSION
+    follower.append_range(leader.read_range(1, 1, 10_000))
+    write_all(follower)
+    assert format_of(fs) == MEMBERS_FORMAT_VERSION
+    follower.truncate_from(1)
+    write_all(follower)
+    again = open_small(fs)
+    again.append_configuration(1, 2, configuration_body())
+    write_all(again)
+    assert format_of(fs) == MEMBERS_FORMAT_VERSION

@@ -105,6 +105,10 @@ def test_a_signed_send_keeps_all_its_fields() -> None:
     (command,) = check([json_frame(json_send(of_endpoint))])
     assert isinstance(command, SendRequest)
     assert command.ext_fields == of_endpoint, "quotas ask for it"
+    forwarded = JAVA | {"LEDGERMQ_FORWARDED": "1"}
+    (command,) = check([json_frame(json_send(forwarded))])
+    assert isinstance(command, SendRequest)
+    assert command.ext_fields == forwarded, "or two nodes could forward it to each other for ever"
 
 
 @given(st.lists(frames(), min_size=1, max_size=3))

@@ -22,11 +22,13 @@ final class Stream {
         DefaultMQProducer producer = new DefaultMQProducer(options.text("group", null), options.hook());
         producer.setNamesrvAddr(options.text("namesrv", null));
         producer.setPollNameServerInterval(options.number("poll_ms", 1000));
-        producer.setSendMsgTimeout(1000);
-        producer.setRetryTimesWhenSendFailed(0); // a repeated send may be stored twice: each number is sent once
+        producer.setSendMsgTimeout((int) options.number("timeout_ms", 1000));
+        // A repeated send may be stored twice: each number is sent once, unless an option allows more.
+        producer.setRetryTimesWhenSendFailed((int) options.number("retries", 0));
         producer.start();
         try (Report report = new Report(options.text("out", null))) {
             for (int i = 0; !Files.exists(stop); i++) {
+                long began = System.nanoTime();
                 try {
                     SendResult result = producer.send(Samples.message(topic, "stream", i));
                     report.line(
@@ -34,9 +36,11 @@ final class Stream {
                             "status", result.getSendStatus().name(),
                             "queue", result.getMessageQueue().getQueueId(),
                             "offset", result.getQueueOffset(),
+                            "took_us", (System.nanoTime() - began) / 1000,
                             "at_ms", System.currentTimeMillis());
                 } catch (Exception error) {
-                    report.line("number", i, "status", "ERROR", "error", String.valueOf(error.getMessage()));
+                    report.line("number", i, "status", "ERROR", "error", String.valueOf(error.getMessage()),
+                            "at_ms", System.currentTimeMillis());
                 }
                 Thread.sleep(PAUSE_MS);
             }
