@@ -40,7 +40,7 @@ def is_round(truncate_index: int) -> bool:
 
 @dataclass(slots=True)
 class _Round:
-    """Reads that are confirmed together. commit_index: of the newest of them, which the others may wait for."""
+    """Reads that are confirmed together. commit_index: of the newest, for which the others may wait."""
 
     number: int
     commit_index: int
