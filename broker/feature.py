@@ -135,7 +135,9 @@ def make_core(
         namesrv_client=namesrv_client,
         readiness=readiness,
         forwarder=forwarder,
-        read_index=ReadIndex(log, engine, readiness, forwarder, now_ms, tasks.spawn),
+        read_index=ReadIndex(
+            log, engine, readiness, forwarder, now_ms, environment.wall_clock_ms, tasks.spawn
+        ),
         tasks=tasks,
         statistics=BrokerStatistics(config.broker_cluster_name, now_ms),
         puts=PutMetrics(config.slow_put_ms),

@@ -4,8 +4,9 @@ index of the leader (dledger/core/reads.py), and how long ago it was this node's
 A leader asks its group for the index, in one round for all requests of a turn. A follower asks the leader for
 it, with LEDGERMQ_READ_INDEX. Once a node has applied the entry of that index, it shows everything that was
 acknowledged before the question was asked, so the time of the question is what the age of its answers counts
-from. The age depends on this node's monotonic clock alone, not on when messages of the leader were sent: a
-message may have waited in a network or in a suspended machine.
+from. It does not depend on when messages of the leader were sent, which may have waited in a network or in a
+suspended machine. A suspended machine's monotonic clock may stand still, and Unix time may be set back: the
+age is the longer of what both clocks say.
 """
 
 import asyncio
@@ -46,16 +47,19 @@ class ReadIndex:
         readiness: Readiness,
         forwarder: Forwarder,
         now_ms: Callable[[], int],
+        clock: Callable[[], int],
         spawn: Spawn,
     ) -> None:
+        """`clock` is Unix time."""
         self._log = log
         self._engine = engine
         self._readiness = readiness
         self._forwarder = forwarder
         self._now_ms = now_ms
+        self._clock = clock
         self._spawn = spawn
-        self._as_of_ms: int | None = None
-        """Everything acknowledged until then is applied here."""
+        self._as_of: tuple[int, int] | None = None
+        """Everything acknowledged until then is applied here; by both clocks."""
         self._asking: asyncio.Task[None] | None = None
         self._applying: dict[int, asyncio.Task[bool]] = {}
         """One for each index that requests wait for."""
@@ -64,10 +68,10 @@ class ReadIndex:
         """Returns when this node leads and shows everything acknowledged before the call. Raises RequestError
         when another node leads, or no majority says that this one does.
         """
-        asked_ms = self._now_ms()
+        asked = self._times()
         if not await self._is_applied_soon(await self.index()):
             raise RequestError(ResponseCode.SYSTEM_BUSY, NOT_APPLIED)
-        self._note(asked_ms)
+        self._note(asked)
 
     async def index(self) -> int:
         """The index that must be applied to show everything acknowledged before the call; of the leader only.
@@ -101,7 +105,13 @@ class ReadIndex:
     @property
     def known_age_ms(self) -> int | None:
         """This node shows everything that was acknowledged so long ago; None: not known."""
-        return None if self._as_of_ms is None else max(0, self._now_ms() - self._as_of_ms)
+        if self._as_of is None:
+            return None
+        now, since = self._times(), self._as_of
+        return max(0, now[0] - since[0], now[1] - since[1])
+
+    def _times(self) -> tuple[int, int]:
+        return self._now_ms(), self._clock()
 
     async def age_ms(self, wanted_ms: int | None) -> int | None:
         """The known age, after asking the leader if that is more than is wanted. Requests share a question:
@@ -116,7 +126,7 @@ class ReadIndex:
 
     async def ask_leader(self, fields: dict[str, str]) -> None:
         """One question to the leader, with these fields; without an answer nothing changes."""
-        asked_ms = self._now_ms()
+        asked = self._times()
         request = RemotingCommand(RequestCode.LEDGERMQ_READ_INDEX, ext_fields=fields)
         if not self._forwarder.may_forward(request):
             return
@@ -127,7 +137,7 @@ class ReadIndex:
         if not text.isascii() or not text.isdigit() or len(text) > _DIGITS_MAX:
             return
         if await self._is_applied_soon(int(text)):
-            self._note(asked_ms)
+            self._note(asked)
 
     async def _ask(self) -> None:
         if self._log.is_writable():
@@ -138,8 +148,9 @@ class ReadIndex:
         else:
             await self.ask_leader({})
 
-    def _note(self, asked_ms: int) -> None:
-        self._as_of_ms = asked_ms if self._as_of_ms is None else max(self._as_of_ms, asked_ms)
+    def _note(self, asked: tuple[int, int]) -> None:
+        if self._as_of is None or asked[0] > self._as_of[0]:
+            self._as_of = asked
 
     async def _is_applied_soon(self, index: int) -> bool:
         """Whether this node's queues and tables have the entry, after waiting for it."""

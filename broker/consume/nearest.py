@@ -67,7 +67,7 @@ class NearestReplica:
         """The broker ids of the followers that lately said that they serve this zone."""
         since_ms = self._now_ms() - REPORT_VALID_MS
         return frozenset(
-            number for number, (told, at_ms) in self._reports.items() if told == zone and at_ms >= since_ms
+            number for number, (known, at_ms) in self._reports.items() if known == zone and at_ms >= since_ms
         )
 
     def may_send(self, queue: QueueOfClient) -> bool:

@@ -27,7 +27,7 @@ LOOK_INTERVAL_MS = 1_000
 CLOSER_BY = 2
 """A follower must be this many times closer to the end than the consumer."""
 NEAR_LAG_BYTES_MAX = 16 << 20
-"""A follower that is further behind is sent nobody who is near it."""
+"""No consumer is sent to a follower that is further behind, however near it is."""
 _UNKNOWN_MEMORY_BYTES = 8 << 30
 
 

@@ -2,7 +2,7 @@
 missing what was acknowledged before it was asked (thesis 6.4, linearizable reads without the log).
 
 A leader that was cut off may not know that another node leads and has acknowledged more. So it notes its
-commit index, asks the voters, and counts those that answer in its own term. Whoever leads a later term was
+commit index, asks the voters, and counts those that answer in its own term. The leader of a later term was
 elected by a majority, whose members were in that later term from their vote on; they share a member with the
 majority that answered. That member answered in this term after the read began, so it voted later still: when
 the read began, no later leader had acknowledged anything. What leaders of earlier terms acknowledged is in

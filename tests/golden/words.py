@@ -45,6 +45,8 @@ def _field_words(name: str, value: object) -> list[str]:
         return [f"{name}={value.name}" if name in ("old", "new") else value.name]
     if name == "truncate_index" and isinstance(value, int) and is_round(value):
         return [f"round={value - FIRST_ROUND}"]
+    if name == "base" and value is None:
+        return []
     if name == "reason":
         return [f"({value})"]
     return [f"{name.removesuffix('_index').removesuffix('_ms')}={value}"]

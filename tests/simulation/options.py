@@ -130,7 +130,10 @@ def draw_reading_options(seed: int) -> Options:
     """As one of both, and there are reads by read index: a third family."""
     rng = random.Random(f"{seed} reads")
     draw = rng.choice((draw_options, draw_options, draw_damaging_options))
-    return replace(draw(seed), read_interval_ms=rng.choice((5, 20, 100)))
+    options = draw(seed)
+    if rng.random() < 0.5:  # a leader that was cut off goes on for long after another one was elected
+        options = replace(options, config=options.config | {"election_timeout_max_ms": 5_000})
+    return replace(options, read_interval_ms=rng.choice((5, 20, 100)))
 
 
 def draw_changing_options(seed: int) -> Options:

@@ -99,7 +99,7 @@ async def test_a_follower_keeps_the_consumers_of_its_zone_while_it_knows_its_age
     case = Case(tmp_path, 1 << 30, me="n2", zone="b")
     case.log.set_writable(False)
     assert case.advice.near("b", GROUP, QUEUE) == "0"
-    case.read_index._as_of_ms = case.now_ms
+    case.read_index._as_of = case.now_ms, 1 << 60
     case.now_ms += SERVED_AGE_MS
     assert case.advice.near("b", GROUP, QUEUE) == "3"
     assert case.advice.near("b", GROUP, QUEUE) == "3"
@@ -134,7 +134,7 @@ async def test_every_answer_keeps_the_consumer_at_the_follower(tmp_path: Path) -
     bench.follow("n2")
     bench.engine.connected = frozenset({"n0", "n2"})
     bench.parts.monotonic_ms = lambda: 50_000
-    bench.parts.core.read_index._as_of_ms = 49_000
+    bench.parts.core.read_index._as_of = 49_000, bench.now_ms
     for offset, code in ((0, 0), (1, 19), (9, 19)):
         answer = await bench.ask(pull_request(offset, flags=SUBSCRIPTION, **{ZONE_FIELD: "b"}))
         assert (answer.code, answer.ext_fields["suggestWhichBrokerId"]) == (code, "2")

@@ -115,7 +115,7 @@ async def test_an_unknown_value_is_refused(bench: ConsumeBench) -> None:
 def has_seen_all(bench: ConsumeBench, ago_ms: int) -> None:
     """As if the node had asked its leader then."""
     read_index = bench.parts.core.read_index
-    read_index._as_of_ms = bench.parts.monotonic_ms() - ago_ms
+    read_index._as_of = bench.parts.monotonic_ms() - ago_ms, bench.parts.clock() - ago_ms
 
 
 async def test_a_follower_says_how_old_its_answer_may_be(bench: ConsumeBench) -> None:

@@ -48,6 +48,8 @@ class Case:
         self.log, self.engine = FakeLog(), FakeEngine()
         self.parts: BrokerParts = make_parts(tmp_path, self.log, self.engine)
         self.parts.monotonic_ms = lambda: self.now_ms
+        self.wall_step_ms = 0
+        self.parts.clock = lambda: self.now_ms + self.wall_step_ms
         self.forwarder = FakeForwarder()
         core = self.parts.core
         self.read_index = ReadIndex(
@@ -56,6 +58,7 @@ class Case:
             core.readiness,
             cast("Forwarder", self.forwarder),
             core.now_ms,
+            core.clock,
             core.tasks.spawn,
         )
 
@@ -208,3 +211,13 @@ async def test_a_leader_asks_its_group(case: Case) -> None:
     case.now_ms += 5_000
     case.engine.read_code = EngineCode.TERM_CHANGED
     assert await case.ask() == 5_000
+
+
+async def test_the_age_is_the_longer_of_what_both_clocks_say(case: Case) -> None:
+    """A suspended machine's monotonic clock may stand still; Unix time may be set back."""
+    await case.read_index.confirm()
+    case.wall_step_ms = 7_000
+    case.now_ms += 100
+    assert case.read_index.known_age_ms == 7_100
+    case.wall_step_ms = -9_000
+    assert case.read_index.known_age_ms == 100
