@@ -135,9 +135,7 @@ class ReadWorkload:
     async def _send(self, client: TopicClient, address: str, rng: random.Random) -> None:
         self._values += 1
         value, queue_id = f"v{self._values}", rng.randrange(self._queues)
-        message = client.message(
-            queue_id, body_of(value, 20), {"UNIQ_KEY": value}, self.history.now // 1_000
-        )
+        message = client.message(queue_id, body_of(value, 20), {"UNIQ_KEY": value}, self.history.now // 1_000)
         answer = await client.invoke(address, message)
         if answer is None or answer.code != ResponseCode.SUCCESS:
             client.forget_route()
