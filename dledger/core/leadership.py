@@ -270,11 +270,11 @@ class Leadership:
         for dispatcher in sorted(live, key=lambda each: each.watermark, reverse=True):
             if self.transfer(dispatcher.peer, now_ms) is ResponseCode.SUCCESS:
                 return
+
     def _is_quorum(self, peers: Collection[str]) -> bool:
         """Whether these peers and this node, as far as they vote, are a majority."""
         voters = sum(peer in self._members.other_voters for peer in peers)
         return voters + self._members.is_voter >= self._members.quorum
-
 
     # -- appends and commit --------------------------------------------------------------------------------
 

@@ -316,6 +316,7 @@ class Node:
         self._now_ms = now_ms
         leadership.hand_over(self.commit_index, now_ms)
         return leadership.next_configuration(self.commit_index, now_ms)
+
     def read_index(self, now_ms: int) -> int | Rejection:
         """Begins a read that misses nothing acknowledged before (thesis 6.4). Returns the id of the ReadDone
         that ends it; reads of one turn share one.

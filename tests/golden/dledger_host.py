@@ -8,7 +8,6 @@ from dledger.core.membership import Configuration, encode_configuration
 from dledger.core.messages import Message
 from dledger.core.node import Node
 from dledger.core.output import Append, Envelope, LogOp, Output, Rejection, Reset, TruncateFrom
-from dledger.core.output import Append, Envelope, LogOp, Output, Reset, TruncateFrom
 from dledger.core.reads import FIRST_ROUND
 from dledger.core.types import HardState, Impairment, Role
 from tests.golden.words import (

@@ -102,6 +102,9 @@ class ReadWorkload:
     def is_done(self) -> bool:
         return self.is_stopping and not self._in_flight and self._confirmed_at_last > 0
 
+    def count_acknowledged(self) -> int:
+        return len(self.stored)
+
     def describe(self) -> str:
         return f"{len(self.stored)} stored, {dict(self.counts)}"
 

@@ -126,6 +126,8 @@ def of_two(options: Options) -> Options:
     """The same for a group of two, in which nothing is committed and no leader elected without both."""
     preferred = options.preferred_leader
     return replace(options, nodes=2, preferred_leader=None if preferred is None else preferred % 2)
+
+
 def draw_reading_options(seed: int) -> Options:
     """As one of both, and there are reads by read index: a third family."""
     rng = random.Random(f"{seed} reads")

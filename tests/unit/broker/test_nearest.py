@@ -7,7 +7,6 @@ import pytest
 
 from broker.consume.nearest import REPORT_VALID_MS, SENT_MAX, SERVED_AGE_MS, STAY_MS
 from broker.consume.read_advice import LOOK_INTERVAL_MS, NEAR_LAG_BYTES_MAX
-from broker.consume.read_choice import ZONE_FIELD
 from broker.state.groups import SubscriptionGroupConfig
 from dledger.core.types import PushState
 from remoting.codes import RequestCode
@@ -136,7 +135,7 @@ async def test_every_answer_keeps_the_consumer_at_the_follower(tmp_path: Path) -
     bench.parts.monotonic_ms = lambda: 50_000
     bench.parts.core.read_index._as_of = 49_000, bench.now_ms
     for offset, code in ((0, 0), (1, 19), (9, 19)):
-        answer = await bench.ask(pull_request(offset, flags=SUBSCRIPTION, **{ZONE_FIELD: "b"}))
+        answer = await bench.ask(pull_request(offset, flags=SUBSCRIPTION, __ZONE_NAME="b"))
         assert (answer.code, answer.ext_fields["suggestWhichBrokerId"]) == (code, "2")
         answer = await bench.ask(pull_request(offset, flags=SUBSCRIPTION))
         assert (answer.code, answer.ext_fields["suggestWhichBrokerId"]) == (code, "0")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.consume.read_choice import AGE_FIELD, CONSISTENCY_ATTRIBUTE, MAX_AGE_FIELD, READ_FIELD
+from broker.consume.read_choice import AGE_FIELD, CONSISTENCY_ATTRIBUTE
 from broker.state.changes import PutTopic
 from broker.state.topics import TopicConfig
 from dledger.core.types import ResponseCode as EngineCode
@@ -68,7 +68,7 @@ async def test_a_follower_refuses_and_names_the_leader(bench: ConsumeBench) -> N
 async def test_a_request_may_be_content_with_less_than_its_topic(bench: ConsumeBench) -> None:
     await bench.put(b"one")
     bench.engine.read_code = EngineCode.WAIT_QUORUM_ACK_TIMEOUT
-    assert (await bench.ask(pull_request(0, **{READ_FIELD: "committed"}))).code == 0
+    assert (await bench.ask(pull_request(0, LEDGERMQ_READ="committed"))).code == 0
 
 
 async def test_a_held_pull_is_confirmed_again_before_it_says_that_nothing_came(bench: ConsumeBench) -> None:
@@ -108,7 +108,7 @@ async def test_offsets_of_a_linearizable_topic_come_after_the_round(bench: Consu
 
 
 async def test_an_unknown_value_is_refused(bench: ConsumeBench) -> None:
-    for asked in (pull_request(0, **{READ_FIELD: "latest"}), max_offset(**{MAX_AGE_FIELD: "soon"})):
+    for asked in (pull_request(0, LEDGERMQ_READ="latest"), max_offset(LEDGERMQ_MAX_AGE_MS="soon")):
         assert (await bench.ask(asked)).code == ResponseCode.INVALID_PARAMETER
 
 
@@ -123,7 +123,7 @@ async def test_a_follower_says_how_old_its_answer_may_be(bench: ConsumeBench) ->
     bench.follow()
     bench.parts.monotonic_ms = lambda: 50_000
     has_seen_all(bench, 250)
-    for asked in (pull_request(0, **{READ_FIELD: "follower"}), max_offset(**{MAX_AGE_FIELD: "250"})):
+    for asked in (pull_request(0, LEDGERMQ_READ="follower"), max_offset(LEDGERMQ_MAX_AGE_MS="250")):
         answer = await bench.ask(asked)
         assert (answer.code, answer.ext_fields[AGE_FIELD]) == (0, "250")
 
@@ -134,10 +134,10 @@ async def test_a_follower_that_is_too_old_sends_the_consumer_to_the_leader(bench
     bench.follow()
     bench.parts.monotonic_ms = lambda: 50_000
     has_seen_all(bench, 251)
-    answer = await bench.ask(pull_request(1, **{MAX_AGE_FIELD: "250"}))
+    answer = await bench.ask(pull_request(1, LEDGERMQ_MAX_AGE_MS="250"))
     assert (answer.code, header_offsets(answer)[0], answer.body) == (20, 1, b"")
     assert answer.ext_fields[AGE_FIELD] == "251"
-    refused = await bench.ask(max_offset(**{MAX_AGE_FIELD: "250"}))
+    refused = await bench.ask(max_offset(LEDGERMQ_MAX_AGE_MS="250"))
     assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "251 ms old" in (refused.remark or "")
 
@@ -145,10 +145,10 @@ async def test_a_follower_that_is_too_old_sends_the_consumer_to_the_leader(bench
 async def test_an_unknown_age_is_not_zero(bench: ConsumeBench) -> None:
     await bench.put(b"one")
     bench.follow()
-    served = await bench.ask(pull_request(0, **{READ_FIELD: "follower"}))
+    served = await bench.ask(pull_request(0, LEDGERMQ_READ="follower"))
     assert served.code == 0
     assert AGE_FIELD not in served.ext_fields
-    redirected = await bench.ask(pull_request(0, **{MAX_AGE_FIELD: "60000"}))
+    redirected = await bench.ask(pull_request(0, LEDGERMQ_MAX_AGE_MS="60000"))
     assert (redirected.code, header_offsets(redirected)[0]) == (20, 0)
     assert AGE_FIELD not in redirected.ext_fields
 
@@ -158,7 +158,7 @@ async def test_a_cut_off_leader_that_is_too_old_does_not_serve_either(bench: Con
     bench.parts.monotonic_ms = lambda: 50_000
     has_seen_all(bench, 9_000)
     bench.engine.read_code = EngineCode.WAIT_QUORUM_ACK_TIMEOUT
-    assert (await bench.ask(pull_request(0, **{MAX_AGE_FIELD: "2000"}))).code == 20
+    assert (await bench.ask(pull_request(0, LEDGERMQ_MAX_AGE_MS="2000"))).code == 20
     bench.engine.read_code = EngineCode.SUCCESS
-    answer = await bench.ask(pull_request(0, **{MAX_AGE_FIELD: "2000"}))
+    answer = await bench.ask(pull_request(0, LEDGERMQ_MAX_AGE_MS="2000"))
     assert (answer.code, answer.ext_fields[AGE_FIELD]) == (0, "0")

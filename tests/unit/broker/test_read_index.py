@@ -1,7 +1,6 @@
 """What a node knows of the group's log: confirmed by a round at the leader, by asking it at a follower."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -170,7 +169,7 @@ async def test_a_refusal_or_no_answer_says_nothing(case: Case) -> None:
     for end in (lambda: case.forwarder.answer("0", 14), case.forwarder.be_silent):
         asking = case.ask()
         await loop_turns()
-        cast("Callable[[], None]", end)()
+        end()
         assert await asking is None
 
 
