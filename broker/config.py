@@ -256,7 +256,9 @@ class BrokerConfig(BaseModel):
     filter_support_retry: Live[bool] = Field(default=False, alias="filterSupportRetry")
     """An SQL92 subscription of a retry topic filters by the topic each message comes from."""
     slave_read_enable: bool = Field(default=False, alias="slaveReadEnable")
-    """Consumers that are far behind are sent to a follower; see docs/consuming.md."""
+    """Consumers that are far behind, or in the zone of a follower, are sent to it; see docs/consuming.md."""
+    zone: str = Field(default="", alias="zone", max_length=64)
+    """Where this node is: a rack, a data center. Consumers that name the same zone pull from it."""
     memory_ratio_percent: int = Field(default=40, alias="accessMessageInMemoryMaxRatio", ge=0, le=100)
     """Percent of the machine's memory: the log's last bytes that are taken to be in it."""
     memory_messages_max: Live[int] = Field(

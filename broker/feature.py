@@ -17,6 +17,7 @@ from broker.leadership import Forwarder, LeaderRequests, OnLeader, Readiness
 from broker.members import GroupMembers
 from broker.monitoring.put_metrics import PutMetrics
 from broker.monitoring.statistics import BrokerStatistics
+from broker.read_index import ReadIndex
 from broker.state.state import ReplicatedState
 from broker.store.message_log import OpenedLog
 from commitlog.log import MessageLog
@@ -59,6 +60,7 @@ class Core:
     """For requests to name servers; the same one where both are sent over the same TLS, or none."""
     readiness: Readiness
     forwarder: Forwarder
+    read_index: ReadIndex
     tasks: BackgroundTasks
     statistics: BrokerStatistics
     puts: PutMetrics
@@ -117,6 +119,9 @@ def make_core(
     shares = FairShares(quota_rules(), router)
     state.on_settings_changed(lambda: shares.apply(quota_rules()))
     members.on_change(lambda: shares.apply(quota_rules()))
+    now_ms, tasks = environment.monotonic_ms, BackgroundTasks()
+    readiness = Readiness(log, engine, config.dledger_self_id, now_ms)
+    forwarder = Forwarder(config, log, engine, client, members)
     return Core(
         config=config,
         environment=environment,
@@ -128,10 +133,13 @@ def make_core(
         shares=shares,
         client=client,
         namesrv_client=namesrv_client,
-        readiness=Readiness(log, engine, config.dledger_self_id, environment.monotonic_ms),
-        forwarder=Forwarder(config, log, engine, client, members),
-        tasks=BackgroundTasks(),
-        statistics=BrokerStatistics(config.broker_cluster_name, environment.monotonic_ms),
+        readiness=readiness,
+        forwarder=forwarder,
+        read_index=ReadIndex(
+            log, engine, readiness, forwarder, now_ms, environment.wall_clock_ms, tasks.spawn
+        ),
+        tasks=tasks,
+        statistics=BrokerStatistics(config.broker_cluster_name, now_ms),
         puts=PutMetrics(config.slow_put_ms),
         reads=ReadMetrics(),
         started_at_ms=environment.wall_clock_ms(),

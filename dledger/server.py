@@ -56,6 +56,7 @@ from dledger.core.output import (
     Event,
     LogOp,
     Output,
+    ReadDone,
     Rejection,
     Reset,
     RoleChanged,
@@ -349,6 +350,7 @@ class DLedgerServer:
         self._observer: Observer | None = None
         self._inbox: list[tuple[str, Message]] = []
         self._done: dict[int, Callable[[ResponseCode], None]] = {}
+        self._reads: dict[int, list[Callable[[ResponseCode, int], None]]] = {}
         self._turn_handle: asyncio.Handle | None = None
         self._is_in_turn = False
         self._deadline_timer = DeadlineTimer(self._now_ms, self._node.deadline_ms, self._schedule_turn)
@@ -535,6 +537,18 @@ class DLedgerServer:
         others = (each for each in configuration.ids if each != self.config.self_id)
         return all(self._transport.version_of(each) == NEWEST_PROTOCOL_VERSION for each in others)
 
+    def read_index(self, on_done: Callable[[ResponseCode, int], None]) -> ResponseCode:
+        """Begins a linearizable read (thesis 6.4). SUCCESS: on_done is called once, later, with a code and an
+        index. With SUCCESS the host may answer when it has applied the entry of that index: nothing that any
+        leader acknowledged before this call is behind it. Otherwise on_done is never called.
+        """
+        read_id = self._node.read_index(self._now_ms())
+        if isinstance(read_id, Rejection):
+            return read_id.code
+        self._reads.setdefault(read_id, []).append(on_done)
+        self._schedule_turn()
+        return ResponseCode.SUCCESS
+
     def transfer_leadership(self, transferee: str) -> ResponseCode:
         """Begins to hand leadership over; SUCCESS means begun. The outcome is a role change."""
         code = self._node.transfer_leadership(transferee, self._now_ms())
@@ -666,6 +680,8 @@ class DLedgerServer:
             self._report(event)
         for completion in output.completions:
             self._complete(completion)
+        for read in output.reads:
+            self._end_read(read)
 
     def _complete(self, completion: Completion) -> None:
         on_done = self._done.pop(completion.first_index)
@@ -674,6 +690,13 @@ class DLedgerServer:
         except Exception:
             self_id, first_index = self.config.self_id, completion.first_index
             logger.exception("[%s] the callback of append %d failed", self_id, first_index)
+
+    def _end_read(self, read: ReadDone) -> None:
+        for on_done in self._reads.pop(read.read_id):
+            try:
+                on_done(read.code, read.index)
+            except Exception:
+                logger.exception("[%s] the callback of a read failed", self.config.self_id)
 
     def _apply(self, operation: LogOp) -> None:
         match operation:

@@ -158,6 +158,8 @@ class RequestCode(IntEnum):
     LEDGERMQ_CHANGE_MEMBERS = 65008
     """Add, remove, replace, move, promote or demote a member; see docs/members.md. Answered when the first
     step is committed."""
+    LEDGERMQ_READ_INDEX = 65010
+    """Between nodes of a group: up to which entry the leader's reads must show the log."""
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052

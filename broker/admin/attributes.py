@@ -8,6 +8,7 @@ which earlier versions accepted, can be removed, too.
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from broker.consume.read_choice import CONSISTENCIES_OF_TOPICS, CONSISTENCY_ATTRIBUTE
 from broker.responses import invalid
 from broker.store.retention import RETENTION_ATTRIBUTE
 from remoting.codes import ResponseCode
@@ -63,6 +64,7 @@ TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     "lite.topic.expiration": Attribute(_no_lite_topics),
     "reserve.time": Attribute(_number(-1, _INT64_MAX)),
     RETENTION_ATTRIBUTE: Attribute(_number(0, 10**15 - 1)),
+    CONSISTENCY_ATTRIBUTE: Attribute(_one_of(*CONSISTENCIES_OF_TOPICS)),
 }
 GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     "priority.factor": Attribute(_number(0, 100)),

@@ -3,6 +3,7 @@
 from broker.consume.assignment import Assignment, TopicRoutes
 from broker.consume.client_requests import ClientProcessor
 from broker.consume.consumers import Consumers, make_consumers
+from broker.consume.nearest import NearestReplica
 from broker.consume.offsets import OffsetProcessor
 from broker.consume.pull import PullMessageProcessor
 from broker.consume.queue_locks import LockProcessor
@@ -16,6 +17,7 @@ def consumers_of(core: Core) -> Consumers:
 
 def pull_feature(core: Core, consumers: Consumers) -> Feature:
     """PULL_MESSAGE and LITE_PULL_MESSAGE, with the pulls that are held."""
+    nearest = NearestReplica(core.config, core.log, core.read_index, core.now_ms)
     pulls = PullMessageProcessor(
         config=core.config,
         log=core.log,
@@ -25,12 +27,14 @@ def pull_feature(core: Core, consumers: Consumers) -> Feature:
         now_ms=core.now_ms,
         statistics=core.statistics,
         reads=core.reads,
-        readiness=core.readiness,
         consumers=consumers,
+        read_index=core.read_index,
+        nearest=nearest,
+        spawn=core.tasks.spawn,
     )
     return Feature(
-        handlers=pulls.handlers(),
-        services=(pulls.held,),
+        handlers={**pulls.handlers(), **nearest.handlers()},
+        services=(pulls.held, nearest),
         waiting={"pull_request": lambda: len(pulls.held)},
         connection_closed=(pulls.connection_closed,),
     )
@@ -64,6 +68,7 @@ def offset_feature(core: Core, consumers: Consumers) -> Feature:
         resets=consumers.resets,
         commits=consumers.commits,
         readiness=core.readiness,
+        read_index=core.read_index,
     )
     return Feature(handlers=offsets.handlers(), services=(consumers.commits,))
 

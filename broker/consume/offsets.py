@@ -1,7 +1,8 @@
 """Consumer offsets (14, 15) and the bounds of queues (29 by time, 30 max, 31 min, 32 earliest store time).
 
-Only the writable leader answers them: a consumer that believes there is no offset skips messages. What each
-client makes of the refusal is in docs/decisions/replicated_state.md#followers-refuse-offset-queries.
+Only the writable leader answers them, unless the request accepts a follower: a consumer that believes there
+is no offset skips messages. What each client makes of the refusal is in
+docs/decisions/replicated_state.md#followers-refuse-offset-queries.
 """
 
 import asyncio
@@ -12,7 +13,9 @@ from broker.consume.clients import ClientConnection
 from broker.consume.offset_commits import OFFSET_MAX, OffsetCommits
 from broker.consume.offset_resets import OffsetResets
 from broker.consume.read_advice import machine_memory_bytes, warm_bytes
+from broker.consume.read_choice import COMMITTED, Consistency, ReadChoice, age_ext, read_choice
 from broker.leadership import Readiness
+from broker.read_index import ReadIndex
 from broker.responses import put_error
 from broker.state.state import ReplicatedState
 from broker.state.topics import RETRY_PREFIX
@@ -22,6 +25,7 @@ from commitlog.log import MessageLog, PutStatus
 from commitlog.record import CorruptRecordError, decode_record
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
+from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.headers.consume import (
     QueryConsumerOffsetRequestHeader,
@@ -30,6 +34,7 @@ from remoting.headers.consume import (
     UpdateConsumerOffsetRequestHeader,
 )
 from remoting.router import Handler, HandlerResult, Handlers
+from remoting.slices import Steps
 
 NO_TIMESTAMP = -1
 """Answered for the earliest store time of a queue without messages."""
@@ -47,7 +52,9 @@ class OffsetProcessor:
         resets: OffsetResets,
         commits: OffsetCommits,
         readiness: Readiness,
+        read_index: ReadIndex,
     ) -> None:
+        self._read_index = read_index
         self._log = log
         self._state = state
         self._commits = commits
@@ -58,12 +65,12 @@ class OffsetProcessor:
 
     def handlers(self) -> Handlers:
         return {
-            RequestCode.QUERY_CONSUMER_OFFSET: self.on_leader(self.query),
+            RequestCode.QUERY_CONSUMER_OFFSET: self.as_chosen(self.query),
             RequestCode.UPDATE_CONSUMER_OFFSET: self.on_leader(self.update),
-            RequestCode.GET_MAX_OFFSET: self.on_leader(self.max_offset),
-            RequestCode.GET_MIN_OFFSET: self.on_leader(self.min_offset),
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.on_leader(self.search_offset),
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self.on_leader(self.earliest_store_time),
+            RequestCode.GET_MAX_OFFSET: self.as_chosen(self.max_offset),
+            RequestCode.GET_MIN_OFFSET: self.as_chosen(self.min_offset),
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.as_chosen(self.search_offset),
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.as_chosen(self.earliest_store_time),
         }
 
     def on_leader(self, answer: Callable[[RemotingCommand], HandlerResult]) -> Handler:
@@ -75,6 +82,41 @@ class OffsetProcessor:
             return answer(request) if self._readiness.is_ready() else self._wait(request, answer)
 
         return handle
+
+    def as_chosen(self, answer: Callable[[RemotingCommand], RemotingCommand]) -> Handler:
+        """A handler that runs `answer` where and when the request's choice, or its topic's, allows it."""
+        on_leader = self.on_leader(answer)
+
+        def handle(
+            request: RemotingCommand, connection: Connection
+        ) -> HandlerResult | Steps[RemotingCommand | None]:
+            topic = self._state.topics.get(request.ext_fields.get("topic", ""))
+            choice = read_choice(request.ext_fields, topic)
+            if choice is COMMITTED:
+                return on_leader(request, connection)
+            return self._answer_chosen(request, choice, answer)
+
+        return handle
+
+    async def _answer_chosen(
+        self,
+        request: RemotingCommand,
+        choice: ReadChoice,
+        answer: Callable[[RemotingCommand], RemotingCommand],
+    ) -> RemotingCommand:
+        """Raises RequestError when this node cannot give what the request asks for."""
+        if choice.consistency is Consistency.LINEARIZABLE:
+            await self._read_index.confirm()
+            return answer(request)
+        age_ms = await self._read_index.age_ms(choice.max_age_ms)
+        if not choice.accepts(age_ms):
+            remark = f"this node's answer may be {'of unknown age' if age_ms is None else f'{age_ms} ms old'}"
+            raise RequestError(
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"{remark}: {self._readiness.leader_hint()}"
+            )
+        found = answer(request)
+        found.ext_fields |= age_ext(self._read_index.known_age_ms)
+        return found
 
     def query(self, request: RemotingCommand) -> RemotingCommand:
         """14: the group's offset; 0 for a group without an offset in the queue, when the queue's first

@@ -14,10 +14,12 @@ client filters by tag itself; filtering by the older expression could skip messa
 Only pulls with expressions over properties, which clients do not filter, wait for the heartbeat.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 
+from broker.background import Spawn
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection, ClientRegistry, ConsumerGroup, rebalance_notice
 from broker.consume.consumers import Consumers
@@ -33,10 +35,19 @@ from broker.consume.filters import (
 from broker.consume.heartbeats import Subscription, version_ms
 from broker.consume.held_pulls import PullWaits
 from broker.consume.long_polling import HeldPull
+from broker.consume.nearest import NearestReplica
 from broker.consume.queue_reader import QueueReader, ReadMetrics, ReadResult, ReadStatus, transfer_limits
 from broker.consume.read_advice import LEADER_ID, ReadAdvice, machine_memory_bytes
-from broker.leadership import Readiness
+from broker.consume.read_choice import (
+    COMMITTED,
+    ZONE_FIELD,
+    Consistency,
+    ReadChoice,
+    age_ext,
+    read_choice,
+)
 from broker.monitoring.statistics import BrokerStatistics
+from broker.read_index import ReadIndex
 from broker.sql92.filters import SqlFilter, SqlFilters
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState, StateChangeError
@@ -56,6 +67,8 @@ SYS_FLAG_COMMIT_OFFSET = 1
 SYS_FLAG_SUSPEND = 2
 SYS_FLAG_SUBSCRIPTION = 4
 """The pull has its own expression: C++ clients always set it, Java and Go clients on request."""
+BEYOND_MAX = 10_000
+"""Pulls beyond the end of their queues that wait for one round of the group, which confirms the leader."""
 SUSPEND_MAX_MS = 60_000
 """Clients ask for 15 or 20 s, and wait 30 s for the answer."""
 FOLLOWER_TOO_SMALL_SUSPEND_MS = 1_000
@@ -88,9 +101,8 @@ _KEEPS_ASKED_OFFSET = frozenset(
 )
 """On a follower: answered with the offset that was asked for."""
 _BEYOND = frozenset({ReadStatus.NO_MESSAGE_IN_QUEUE, ReadStatus.OFFSET_OVERFLOW_BADLY})
-"""A consumer that is moved back reads messages again. A leader whose machine was suspended, and its clocks
-too, learns only from the next heartbeats that another node leads and has more messages.
-"""
+"""A consumer that is moved back reads messages again."""
+_NOTHING_MORE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -102,6 +114,8 @@ class Pull:
     header: PullMessageRequestHeader
     filter: MessageFilter
     suspend_ms: int
+    choice: ReadChoice = COMMITTED
+    zone: str = ""
 
 
 class PullMessageProcessor:
@@ -117,13 +131,16 @@ class PullMessageProcessor:
         now_ms: Callable[[], int],
         statistics: BrokerStatistics,
         reads: ReadMetrics,
-        readiness: Readiness,
         consumers: Consumers,
+        read_index: ReadIndex,
+        nearest: NearestReplica,
+        spawn: Spawn,
     ) -> None:
         self._router = router
+        self._read_index = read_index
+        self._spawn = spawn
         self._statistics = statistics
         self._running_groups = consumers.running_groups
-        self._readiness = readiness
         self._config = config
         self._log = log
         self._state = state
@@ -131,9 +148,10 @@ class PullMessageProcessor:
         self._subscriptions = PullSubscriptions(consumers.clients, consumers.sql_filters, config)
         self._now_ms = now_ms
         self._reader = QueueReader(log, transfer_limits(config, log), reads)
-        self._advice = ReadAdvice(self._config, log, engine, self._now_ms, machine_memory_bytes())
+        self._advice = ReadAdvice(self._config, log, engine, self._now_ms, machine_memory_bytes(), nearest)
         self.held: PullWaits[Pull] = PullWaits(log, self._resume, self._refuse, self._now_ms)
-        self._doubt_ms = 0 if engine is None else self._config.heartbeat_interval_ms
+        self._beyond: list[tuple[Pull, int, int | None]] | None = None if engine is None else []
+        """Pulls beyond the end of their queues, which wait for a round of the group."""
         self._resets = consumers.resets
         self._resets.on_mark(self.held.wake_queue)
 
@@ -153,6 +171,9 @@ class PullMessageProcessor:
         group = self._state.groups.get(header.consumer_group)
         if group is None:
             return self._handle_new_group(request, connection, header)
+        choice = read_choice(request.ext_fields, self._state.topics.get(header.topic))
+        if choice is not COMMITTED:
+            return self._handle_chosen(request, connection, header, group, choice)
         return self._handle_checked(request, connection, header, group)
 
     def connection_closed(self, connection: ClientConnection) -> None:
@@ -171,9 +192,39 @@ class PullMessageProcessor:
         if group is None:
             remark = f"subscription group [{header.consumer_group}] does not exist"
             raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        # All pulls of the group waited for it, and go on in the same turn.
-        checked = partial(self._handle_checked, request, connection, header, group)
+        choice = read_choice(request.ext_fields, self._state.topics.get(header.topic))
+        return await self._handle_chosen(request, connection, header, group, choice)
+
+    async def _handle_chosen(
+        self,
+        request: RemotingCommand,
+        connection: ClientConnection,
+        header: PullMessageRequestHeader,
+        group: SubscriptionGroupConfig,
+        choice: ReadChoice,
+    ) -> RemotingCommand | None:
+        """Raises RequestError when this node cannot give what the pull asks for."""
+        if (refusal := await self._unfit(request, header.queue_offset, choice)) is not None:
+            return refusal
+        # All pulls of a round, or of a new group, waited for it, and go on in the same turn.
+        checked = partial(self._handle_checked, request, connection, header, group, choice)
         return await self._router.in_slices(one_step(checked), connection.remote_host)
+
+    async def _unfit(
+        self, request: RemotingCommand, offset: int, choice: ReadChoice
+    ) -> RemotingCommand | None:
+        """None once this node may answer; or the answer that sends the client to the leader, at the same
+        offset. Raises RequestError.
+        """
+        if choice.consistency is Consistency.LINEARIZABLE:
+            await self._read_index.confirm()
+        elif choice.consistency is Consistency.FOLLOWER:
+            age_ms = await self._read_index.age_ms(choice.max_age_ms)
+            if not choice.accepts(age_ms):
+                result = ReadResult(ReadStatus.NO_MATCHED_MESSAGE, offset, 0, 0)
+                ext = age_ext(age_ms)
+                return _response(request, ResponseCode.PULL_RETRY_IMMEDIATELY, result, LEADER_ID, ext)
+        return None
 
     def _handle_checked(
         self,
@@ -181,6 +232,7 @@ class PullMessageProcessor:
         connection: ClientConnection,
         header: PullMessageRequestHeader,
         group: SubscriptionGroupConfig,
+        choice: ReadChoice = COMMITTED,
     ) -> RemotingCommand | None:
         self._check(header, group)
         wanted = self._subscriptions.wanted_by(header, group, connection)
@@ -194,7 +246,8 @@ class PullMessageProcessor:
         if counts and self._log.is_writable():
             self._commits.note(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         suspend_ms = 0 if request.is_oneway else self._suspend_ms(header)
-        pull = Pull(request, connection, header, wanted, suspend_ms)
+        zone = request.ext_fields.get(ZONE_FIELD, "")
+        pull = Pull(request, connection, header, wanted, suspend_ms, choice, zone)
         return self._answer(pull, header.queue_offset, None)
 
     def _check(self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig) -> None:
@@ -227,9 +280,12 @@ class PullMessageProcessor:
             return self._config.short_polling_time_ms
         return max(0, min(header.suspend_timeout_ms, SUSPEND_MAX_MS))
 
-    def _answer(self, pull: Pull, offset: int, deadline_ms: int | None) -> RemotingCommand | None:
-        """The answer, or None when the pull is held. `offset` is where reading begins; with a deadline the
-        pull was held before and may be held again until then.
+    def _answer(
+        self, pull: Pull, offset: int, deadline_ms: int | None, is_confirmed: bool | None = None
+    ) -> RemotingCommand | None:
+        """The answer, or None when the pull is held, or its answer comes later. `offset` is where reading
+        begins; with a deadline the pull was held before and may be held again until then. `is_confirmed`:
+        what a round of the group said of this leader, None before one.
         """
         header = pull.header
         began_ms = self._now_ms()
@@ -241,18 +297,25 @@ class PullMessageProcessor:
             return error_response(pull.request, ResponseCode.SYSTEM_BUSY, BEING_REPAIRED)
         if result.status is ReadStatus.FOUND:
             self._count(header, result, began_ms)
-            next_id = LEADER_ID
-            if self._advice.is_enabled:
-                next_id = self._advice.after(result.body, self._state.groups.get(header.consumer_group))
-            return _response(pull.request, ResponseCode.SUCCESS, result, next_id)
-        # A leader that was cut off does not know what others have shown since.
-        is_final = self._log.is_writable() and self._log.shows_all_committed() and self._readiness.has_lease()
+            return self._respond(pull, ResponseCode.SUCCESS, result)
         if deadline_ms is not None and self._waits_on(pull, result, deadline_ms):
             return None
+        is_leader = self._log.is_writable()
+        is_beyond = (
+            result.status in _BEYOND and _code(result, offset, is_leader) is ResponseCode.PULL_OFFSET_MOVED
+        )
+        if is_beyond and is_confirmed is None and self._beyond is not None:
+            return self._confirm_first(pull, offset, deadline_ms, self._beyond)
+        # A leader that was cut off does not know what others have shown since.
+        is_final = is_leader and (self._log.shows_all_committed() if is_confirmed is None else is_confirmed)
+        return self._conclude(pull, result, offset, deadline_ms, is_final)
+
+    def _conclude(
+        self, pull: Pull, result: ReadResult, offset: int, deadline_ms: int | None, is_final: bool
+    ) -> RemotingCommand | None:
+        """To a pull for which there is no message. `is_final`: this node knows where the queue ends."""
         code = _code(result, offset, is_final)
         suspend_ms = _suspend_ms(pull, result, code, is_final)
-        if code is ResponseCode.PULL_OFFSET_MOVED and result.status in _BEYOND and deadline_ms is None:
-            suspend_ms = self._doubt_ms
         if suspend_ms:
             if deadline_ms is None:
                 deadline_ms = self._now_ms() + suspend_ms
@@ -261,10 +324,54 @@ class PullMessageProcessor:
             return error_response(pull.request, ResponseCode.SYSTEM_BUSY, TOO_MANY_HELD)
         if not is_final and result.status in _KEEPS_ASKED_OFFSET:
             result = ReadResult(result.status, offset, result.min_offset, result.max_offset)
-        if is_final and result.status in _BEYOND and header.topic in self._state.deleted_at:
+        if is_final and result.status in _BEYOND and pull.header.topic in self._state.deleted_at:
             # Of the topic that was deleted: the consumer has nothing yet of the one made again.
             result = replace(result, next_offset=result.min_offset)
-        return _response(pull.request, code, result)
+        return self._respond(pull, code, result)
+
+    def _confirm_first(
+        self, pull: Pull, offset: int, deadline_ms: int | None, waiting: list[tuple[Pull, int, int | None]]
+    ) -> RemotingCommand | None:
+        """A leader that was cut off, or whose machine was suspended together with its clocks, does not know
+        what others have shown since: a round of the group precedes the answer that moves a consumer back.
+        """
+        if len(waiting) >= BEYOND_MAX:
+            return error_response(pull.request, ResponseCode.SYSTEM_BUSY, TOO_MANY_HELD)
+        waiting.append((pull, offset, deadline_ms))
+        if len(waiting) == 1:
+            self._spawn(self._answer_beyond(waiting))
+        return None
+
+    async def _answer_beyond(self, waiting: list[tuple[Pull, int, int | None]]) -> None:
+        """One round for all that have come until it begins; the later ones get the next."""
+        while waiting:
+            asked = len(waiting)
+            try:
+                await self._read_index.confirm()
+                is_confirmed = True
+            except RequestError:
+                is_confirmed = False
+            for pull, offset, deadline_ms in waiting[:asked]:
+                answer = None
+                if pull.connection.is_open:
+                    answer = self._answer(pull, offset, deadline_ms, is_confirmed)
+                if answer is not None:
+                    self._router.answer(pull.request, pull.connection, answer)
+            del waiting[:asked]
+
+    def _respond(self, pull: Pull, code: ResponseCode, result: ReadResult) -> RemotingCommand:
+        """With the node to pull from next, and the age if the client accepts one."""
+        header = pull.header
+        next_id = None
+        if self._advice.is_enabled:
+            group = self._state.groups.get(header.consumer_group)
+            queue = pull.connection.connection_id, header.topic, header.queue_id
+            next_id = self._advice.near(pull.zone, group, queue)
+            if next_id is None and result.status is ReadStatus.FOUND:
+                next_id = self._advice.after(result.body, group)
+        is_aged = pull.choice.consistency is Consistency.FOLLOWER
+        ext = age_ext(self._read_index.known_age_ms) if is_aged else {}
+        return _response(pull.request, code, result, next_id or LEADER_ID, ext)
 
     def _count(self, header: PullMessageRequestHeader, result: ReadResult, began_ms: int) -> None:
         self._statistics.got(
@@ -318,6 +425,25 @@ class PullMessageProcessor:
             return
         if not may_hold:
             pull.suspend_ms = 0
+        if pull.choice is not COMMITTED:
+            self._spawn(self._resume_chosen(held))
+        else:
+            self._resume_now(held)
+
+    async def _resume_chosen(self, held: HeldPull[Pull]) -> None:
+        """What held for the pull when it came holds for its answer, however long it was held."""
+        pull = held.request
+        try:
+            unfit = await self._unfit(pull.request, held.offset, pull.choice)
+        except RequestError as error:
+            unfit = error_response(pull.request, error.code, error.remark)
+        if unfit is None:
+            self._resume_now(held)
+        elif pull.connection.is_open:
+            self._router.answer(pull.request, pull.connection, unfit)
+
+    def _resume_now(self, held: HeldPull[Pull]) -> None:
+        pull = held.request
         answer = self._moved(pull.request, pull.header, held.offset) if self._resets else None
         if answer is None:
             answer = self._answer(pull, held.offset, held.deadline_ms)
@@ -343,7 +469,11 @@ def _suspend_ms(pull: Pull, result: ReadResult, code: ResponseCode, is_final: bo
 
 
 def _response(
-    request: RemotingCommand, code: ResponseCode, result: ReadResult, next_id: str = LEADER_ID
+    request: RemotingCommand,
+    code: ResponseCode,
+    result: ReadResult,
+    next_id: str = LEADER_ID,
+    more: Mapping[str, str] = _NOTHING_MORE,
 ) -> RemotingCommand:
     """All four header fields on every answer: the C++ client fails on a 19, 20 or 21 without them. `next_id`
     is the node to pull from next; with the leader's id, the client returns to the leader as soon as its route
@@ -354,6 +484,7 @@ def _response(
         "nextBeginOffset": str(result.next_offset),
         "minOffset": str(result.min_offset),
         "maxOffset": str(result.max_offset),
+        **more,
     }
     return success_response(request, ext, result.body, result.status.value, code)
 

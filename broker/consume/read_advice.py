@@ -1,5 +1,6 @@
 """Which node of the group a consumer should pull from next: the `suggestWhichBrokerId` of every answer.
 
+A consumer that names the zone of a follower (broker/consume/nearest.py) pulls from that one.
 The leader would have to read cold files for a consumer that is further behind than the machine's memory
 reaches. With slaveReadEnable such a consumer is sent to a follower, and returns to the leader when it has
 caught up (PullMessageProcessor's whichBrokerWhenConsumeSlowly). A follower shows committed messages only,
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.config import BrokerConfig
+from broker.consume.nearest import NearestReplica, QueueOfClient
 from broker.state.groups import SubscriptionGroupConfig
 from commitlog.log import MessageLog
 from commitlog.record import PHYSICAL_OFFSET_AT
@@ -24,6 +26,8 @@ LOOK_INTERVAL_MS = 1_000
 """Interval (ms) at which the followers' progress is read."""
 CLOSER_BY = 2
 """A follower must be this many times closer to the end than the consumer."""
+NEAR_LAG_BYTES_MAX = 16 << 20
+"""No consumer is sent to a follower that is further behind, however near it is."""
 _UNKNOWN_MEMORY_BYTES = 8 << 30
 
 
@@ -56,15 +60,38 @@ class ReadAdvice:
         engine: DLedgerServer | None,
         now_ms: Callable[[], int],
         memory_bytes: int,
+        nearest: NearestReplica,
     ) -> None:
         self.is_enabled = config.slave_read_enable and engine is not None
         self._config = config
         self._log = log
         self._engine = engine
         self._now_ms = now_ms
+        self._nearest = nearest
         self._lag_max = warm_bytes(config, memory_bytes)
         self._followers: list[_Follower] = []
         self._looked_ms = -LOOK_INTERVAL_MS
+
+    def near(self, zone: str, group: SubscriptionGroupConfig | None, queue: QueueOfClient) -> str | None:
+        """The broker id for a consumer in this zone, after any answer; None: its zone decides nothing. A
+        group whose brokerId is not 0 has its node already.
+        """
+        if not self.is_enabled or not zone or (group is not None and group.broker_id):
+            return None
+        is_leader = self._log.is_writable()
+        if zone == self._config.zone:
+            if is_leader:
+                return LEADER_ID
+            is_good = self._hears_leader() and self._nearest.is_fresh()
+            return str(self._config.follower_broker_id) if is_good else LEADER_ID
+        if not is_leader:
+            return None
+        self._look()
+        near = {each.broker_id for each in self._followers if each.lag_bytes <= NEAR_LAG_BYTES_MAX}
+        fit = sorted(near & self._nearest.in_zone(zone))
+        if not fit or not self._nearest.may_send(queue):
+            return None
+        return str(fit[zlib.crc32(f"{queue}".encode()) % len(fit)])
 
     def after(self, records: bytes, group: SubscriptionGroupConfig | None) -> str:
         """The broker id to pull from after an answer with these records, at least one."""

@@ -37,6 +37,7 @@ from dledger.core.messages import (
 )
 from dledger.core.output import Append, Outbox, Reset, TruncateFrom
 from dledger.core.ports import LogReader
+from dledger.core.reads import is_round
 from dledger.core.types import NEVER_DUE_MS, NO_TERM, UNKNOWN_TERM, EntryRange, ResponseCode
 
 
@@ -292,8 +293,13 @@ class EntryHandler:
         without it belongs to a group that lost a disk with acknowledged entries; obeying it would delete
         another copy.
         """
-        self._clear_waiting()
         log = self._log
+        if is_round(request.truncate_index):
+            # No promise about the disk. Older releases get to the same code below, after their disk.
+            code, index = ResponseCode.INCONSISTENT_STATE, request.truncate_index
+            self._outbox.send_now(leader, TruncateResponse(request.term, code, index, log.end_index))
+            return
+        self._clear_waiting()
         code = ResponseCode.SUCCESS
         if not self._is_meant(request):
             code = code if self._is_done(request) else ResponseCode.INCONSISTENT_STATE

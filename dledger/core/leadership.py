@@ -10,7 +10,7 @@ pendingAppendResponsesByTerm, waitAck).
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from dledger.core.config import Config
@@ -25,9 +25,11 @@ from dledger.core.messages import (
     HeartbeatResponse,
     PeerResponse,
     TakeLeadershipRequest,
+    TruncateResponse,
 )
 from dledger.core.output import Completion, Outbox, Proposal
 from dledger.core.ports import LogReader
+from dledger.core.reads import ReadIndex, is_round
 from dledger.core.status import PeerStatus
 from dledger.core.types import LONG_AGO_MS, NEVER_DUE_MS, NO_INDEX, ResponseCode
 
@@ -150,6 +152,7 @@ class Leadership:
         self.is_ready = False
         """Its first entry is in the log. Before that it commits nothing (Raft 5.4.2) and takes no appends."""
         self.appends = PendingAppends(config.pending_appends_max, config.wait_ack_timeout_ms)
+        self.reads = ReadIndex(term, config, outbox, self._is_quorum)
         self._catch_up = CatchUp(config.catch_up_bytes_per_s_min)
         self._push_cache = PushCache(term, config, log, reader)
         self.dispatchers: dict[str, EntryDispatcher] = {}
@@ -268,6 +271,11 @@ class Leadership:
             if self.transfer(dispatcher.peer, now_ms) is ResponseCode.SUCCESS:
                 return
 
+    def _is_quorum(self, peers: Collection[str]) -> bool:
+        """Whether these peers and this node, as far as they vote, are a majority."""
+        voters = sum(peer in self._members.other_voters for peer in peers)
+        return voters + self._members.is_voter >= self._members.quorum
+
     # -- appends and commit --------------------------------------------------------------------------------
 
     def check_append(self, count: int, is_disk_full: bool, is_backlogged: bool) -> ResponseCode:
@@ -349,6 +357,8 @@ class Leadership:
             dispatcher.on_heartbeat_response(response, now_ms)
         elif isinstance(response, CompareResponse):
             dispatcher.on_compare_response(response)
+        elif isinstance(response, TruncateResponse) and is_round(response.truncate_index):
+            self.reads.on_answer(peer, response.truncate_index)
         else:
             dispatcher.on_truncate_response(response)
 
@@ -365,7 +375,7 @@ class Leadership:
     @property
     def is_settled(self) -> bool:
         """Whether `pump` has nothing to do before something is due, appended or answered."""
-        if not self.is_ready or self.transferee is not None:
+        if not self.is_ready or self.transferee is not None or not self.reads.is_idle:
             return False
         for dispatcher in self.dispatchers.values():  # noqa: SIM110 (asked with every answer: a call less)
             if not dispatcher.is_settled:
@@ -382,6 +392,7 @@ class Leadership:
 
     def pump(self, now_ms: int, commit_index: int) -> None:
         """Sends what is due to every peer; once in a turn, however many appends the turn brought."""
+        self.reads.pump(now_ms, commit_index, self.term_start_index, self._members.other_voters)
         if not self.dispatchers:
             return  # a group of one has no peer to push to, or to hand leadership to
         self._catch_up.end_window(now_ms, self.appends.oldest_wait_ms(now_ms))
@@ -405,6 +416,7 @@ class Leadership:
         self._outbox.completions.extend(late)
         for completion in late:
             self._outbox.report(AppendTimedOut(completion.first_index, completion.last_index))
+        self.reads.tick(now_ms)
         if self.transferee is not None and now_ms >= self._transfer_deadline_ms:
             self._end_transfer("timed out")
         self._drop_departed(now_ms)
@@ -412,9 +424,9 @@ class Leadership:
 
     def deadline_ms(self) -> int:
         if not self.dispatchers:
-            return self.appends.deadline_ms()
+            return min(self.appends.deadline_ms(), self.reads.deadline_ms())
         due = [dispatcher.deadline_ms() for dispatcher in self.dispatchers.values()]
-        due += (self.quorum_lost_at_ms(), self.appends.deadline_ms())
+        due += (self.quorum_lost_at_ms(), self.appends.deadline_ms(), self.reads.deadline_ms())
         if self.transferee is not None:
             due.append(self._transfer_deadline_ms)
         if self._has_preference:
@@ -449,8 +461,9 @@ class Leadership:
         return is_held and self.transferee is None
 
     def end(self, code: ResponseCode, reason: str) -> None:
-        """Stepping down: every append that still waits fails."""
+        """Stepping down: every append and every read that still waits fails."""
         self._outbox.completions.extend(self.appends.fail_all(code))
+        self.reads.fail_all(code)
         if self.transferee is not None:
             self._end_transfer(reason)
 
@@ -534,5 +547,6 @@ class Leadership:
         self.appends.check_invariants(commit_index)
         expected = sorted({*self._members.others, *self._departing})
         assert list(self.dispatchers) == expected, (list(self.dispatchers), expected)
+        self.reads.check_invariants()
         for dispatcher in self.dispatchers.values():
             dispatcher.check_invariants()

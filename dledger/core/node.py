@@ -317,6 +317,15 @@ class Node:
         leadership.hand_over(self.commit_index, now_ms)
         return leadership.next_configuration(self.commit_index, now_ms)
 
+    def read_index(self, now_ms: int) -> int | Rejection:
+        """Begins a read that misses nothing acknowledged before (thesis 6.4). Returns the id of the ReadDone
+        that ends it; reads of one turn share one.
+        """
+        self._now_ms = now_ms
+        if self._leadership is None:
+            return Rejection(ResponseCode.NOT_LEADER, self.leader_id)
+        return self._leadership.reads.add(self.commit_index, now_ms)
+
     def take_term_start(self) -> Proposal | None:
         """The entry of its own term with which a new leader starts (Raft 8: "a blank no-op entry"); None when
         there is nothing to do. The host lays it out like a proposal.

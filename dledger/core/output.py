@@ -74,6 +74,17 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadDone:
+    """The end of one read of `read_index`; there is exactly one for each id. With SUCCESS the host may answer
+    once it has applied the entry `index`; otherwise that is NO_INDEX.
+    """
+
+    read_id: int
+    index: int
+    code: ResponseCode
+
+
+@dataclass(frozen=True, slots=True)
 class Output:
     hard_state: HardState | None
     log_ops: tuple[LogOp, ...]
@@ -85,6 +96,7 @@ class Output:
     is_healed: bool = False
     """Once hard state and log of this output are durable, the host removes the mark of the impairment, and
     then calls Node.healed()."""
+    reads: tuple[ReadDone, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -97,6 +109,7 @@ class Output:
             or self.completions
             or self.events
             or self.is_healed
+            or self.reads
         )
 
 
@@ -114,6 +127,7 @@ class Outbox:
         self.completions: list[Completion] = []
         self.events: list[Event] = []
         self.is_healed = False
+        self.reads: list[ReadDone] = []
 
     def send_now(self, to: str, message: Message) -> None:
         """For what promises nothing about this node's disk."""
@@ -133,6 +147,7 @@ class Outbox:
             or self.events
             or self.hard_state
             or self.is_healed
+            or self.reads
         )
 
     def report(self, event: Event) -> None:
@@ -152,6 +167,7 @@ class Outbox:
             tuple(self.completions),
             tuple(self.events),
             self.is_healed,
+            tuple(self.reads),
         )
         self._clear()
         return output

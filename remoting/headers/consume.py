@@ -29,6 +29,14 @@ class PullMessageRequestHeader(RequestHeader):
 
 
 @request_header
+class ReadIndexRequestHeader(RequestHeader):
+    """Code 65010. A follower that serves consumers near it names its broker id and its zone."""
+
+    broker_id: Int = -1
+    zone: str = ""
+
+
+@request_header
 class QueryConsumerOffsetRequestHeader(RequestHeader):
     """Code 14."""
 

@@ -5,9 +5,10 @@
 groups, topics that come and go, batches. `transactions`: with transactional producers. `writers`: with
 numbered writers, each row exactly once. `timers`: with messages for times to come. `pops`: with consumers
 that pop. `deletions`: with topics that are deleted and made again. `group`: the replication core alone,
-hundreds of elections an hour. `damage`: the same, and disks lose what was on them. `disk`: the core on the
-real entry store, whose machine loses power between two file operations. `pairs`: each of these three in a
-group of two. `node-pairs`: two whole nodes. `replicated`: whole nodes whose
+hundreds of elections an hour. `damage`: the same, and disks lose what was on them. `reads`: either, with
+reads by read index. `choices`: whole nodes that are asked for linearizable reads and answers of followers.
+`disk`: the core on the real entry store, whose machine loses power between two file operations. `pairs`: each
+of these three in a group of two. `node-pairs`: two whole nodes. `replicated`: whole nodes whose
 acknowledgements do not wait for disks.
 """
 
@@ -23,6 +24,7 @@ from tests.node_simulation import world as node_world
 from tests.node_simulation.workloads import group_workload
 from tests.node_simulation.workloads_deletions import deletion_options, deletion_workload
 from tests.node_simulation.workloads_pop import pop_options, pop_workload
+from tests.node_simulation.workloads_reads import read_workload
 from tests.node_simulation.workloads_sequenced import sequenced_workload
 from tests.node_simulation.workloads_timers import timer_options, timer_workload
 from tests.node_simulation.workloads_transactions import transaction_options, transaction_workload
@@ -44,8 +46,10 @@ class World(enum.StrEnum):
     TIMERS = "timers"
     POPS = "pops"
     DELETIONS = "deletions"
+    CHOICES = "choices"
     GROUP = "group"
     DAMAGE = "damage"
+    READS = "reads"
     DISK = "disk"
     PAIRS = "pairs"
     NODE_PAIRS = "node-pairs"
@@ -68,6 +72,8 @@ VARIANTS = {
     World.NODE: World.STALLS,
     World.CLIENTS: World.DELETIONS,
     World.TRANSACTIONS: World.STRANGERS,
+    World.WRITERS: World.CHOICES,
+    World.DAMAGE: World.READS,
 }
 """Every second seed of these is of the variant; the others keep their meaning."""
 RARER_VARIANTS = {
@@ -139,6 +145,7 @@ def trace(seed: int, world: World | None = None) -> tuple[list[str], Run]:
 _NODE_WORLDS = (
     *(World.NODE, World.STALLS, World.STRANGERS, World.CLIENTS, World.TRANSACTIONS),
     *(World.WRITERS, World.TIMERS, World.POPS, World.DELETIONS, World.NODE_PAIRS, World.REPLICATED),
+    World.CHOICES,
 )
 
 
@@ -162,6 +169,8 @@ def _make_node(seed: int, world: World, is_tracing: bool = False) -> node_world.
     if world is World.DELETIONS:
         options = deletion_options(options)
         return node_world.World(options, workload=deletion_workload, is_tracing=is_tracing)
+    if world is World.CHOICES:
+        return node_world.World(options, workload=read_workload, is_tracing=is_tracing)
     if world is World.WRITERS:
         return node_world.World(options, workload=sequenced_workload, is_tracing=is_tracing)
     if world is World.CLIENTS:
@@ -176,6 +185,7 @@ def _make_group(seed: int, world: World, is_tracing: bool = False) -> group_worl
     draw = {
         World.GROUP: group_options.draw_options,
         World.DAMAGE: group_options.draw_damaging_options,
+        World.READS: group_options.draw_reading_options,
         World.DISK: disk_options,
     }[world]
     options = group_options.of_two(draw(seed)) if is_pair else draw(seed)
@@ -212,8 +222,10 @@ _RUNNERS: dict[World, Callable[[int], Run]] = {
     World.TIMERS: _run_node(World.TIMERS),
     World.POPS: _run_node(World.POPS),
     World.DELETIONS: _run_node(World.DELETIONS),
+    World.CHOICES: _run_node(World.CHOICES),
     World.GROUP: _run_group(World.GROUP),
     World.DAMAGE: _run_group(World.DAMAGE),
+    World.READS: _run_group(World.READS),
     World.DISK: _run_group(World.DISK),
     World.PAIRS: _run_group(World.PAIRS),
     World.NODE_PAIRS: _run_node(World.NODE_PAIRS),

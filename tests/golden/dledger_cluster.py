@@ -11,6 +11,7 @@ from dledger.core.config import Config
 from dledger.core.membership import CHANGING_MEMBERS_LEVEL, Configuration, MemberRole
 from dledger.core.membership import Member as GroupMember
 from dledger.core.output import Rejection
+from dledger.core.reads import FIRST_ROUND
 from dledger.core.types import HardState, Impairment, Role
 from tests.golden.dledger_host import FixedRng, Hosts, InFlight, Member
 from tests.golden.runner import Command, parse_command
@@ -335,6 +336,17 @@ class Cluster(Hosts):
         else:
             member.store.append_bodies(proposal.first_index, proposal.term, bodies)
             self.print(f"{member.name} appends {proposal.first_index}..{proposal.last_index}@{proposal.term}")
+        self._settle(member)
+
+    def do_read(self, command: Command) -> None:
+        """read n0 [count=2]: reads begin, all in one turn."""
+        member = self.members[command.words[0]]
+        for _ in range(command.number("count", 1)):
+            read_id = member.live.read_index(member.now_ms)
+            if isinstance(read_id, Rejection):
+                self.print(f"{member.name} refuses {read_id.code.name} leader={read_id.leader_id}")
+            else:
+                self.print(f"{member.name} begins read {read_id - FIRST_ROUND}")
         self._settle(member)
 
     def do_transfer(self, command: Command) -> None:

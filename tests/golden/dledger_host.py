@@ -8,6 +8,7 @@ from dledger.core.membership import Configuration, encode_configuration
 from dledger.core.messages import Message
 from dledger.core.node import Node
 from dledger.core.output import Append, Envelope, LogOp, Output, Rejection, Reset, TruncateFrom
+from dledger.core.reads import FIRST_ROUND
 from dledger.core.types import HardState, Impairment, Role
 from tests.golden.words import (
     configuration_words,
@@ -181,6 +182,10 @@ class Hosts:
         for completion in output.completions:
             indexes = range_words(completion.first_index, completion.last_index)
             self.print(f"{member.name} answers append {indexes} {completion.code.name}")
+
+        for read in output.reads:
+            words = f"{read.code.name} index={read.index}"
+            self.print(f"{member.name} answers read {read.read_id - FIRST_ROUND} {words}")
 
     def _apply(self, member: Member, operation: LogOp) -> None:
         match operation:

@@ -6,6 +6,7 @@ from dataclasses import fields
 from dledger.core.membership import Configuration, ConfigurationEntry
 from dledger.core.messages import Message
 from dledger.core.output import Event
+from dledger.core.reads import FIRST_ROUND, is_round
 from dledger.core.status import NodeStatus, PeerStatus
 from dledger.core.types import EntryRange
 
@@ -42,6 +43,10 @@ def _field_words(name: str, value: object) -> list[str]:
         return [name.removeprefix("is_")] if value else []
     if isinstance(value, enum.Enum):
         return [f"{name}={value.name}" if name in ("old", "new") else value.name]
+    if name == "truncate_index" and isinstance(value, int) and is_round(value):
+        return [f"round={value - FIRST_ROUND}"]
+    if name == "base" and value is None:
+        return []
     if name == "reason":
         return [f"({value})"]
     return [f"{name.removesuffix('_index').removesuffix('_ms')}={value}"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tests.simulation.disk_options import disk_options, make_disk_log
-from tests.simulation.options import Family
+from tests.simulation.options import Family, draw_reading_options
 from tests.simulation.world import World, run_seed
 
 NO_VERDICT = (ImportError, NameError, SyntaxError)
@@ -31,6 +31,11 @@ def run_damage(seed: int) -> None:
 def run_members(seed: int) -> None:
     """The same without damage, and the members change."""
     run_seed(seed, family=Family.MEMBERS)
+
+
+def run_reads(seed: int) -> None:
+    """Replication with reads by read index; disks of some seeds are damaged."""
+    World(draw_reading_options(seed)).run()
 
 
 def run_disk(seed: int) -> None:
@@ -60,6 +65,7 @@ WORLDS: dict[str, Callable[[int], None]] = {
     "group": run_group,
     "damage": run_damage,
     "members": run_members,
+    "reads": run_reads,
     "disk": run_disk,
     "node": run_node,
     "stalls": run_stalls,

@@ -37,6 +37,7 @@ class Batch:
 
 
 OnDone = Callable[[ResponseCode], None]
+OnRead = Callable[[ResponseCode, int], None]
 
 
 class Host:
@@ -76,6 +77,7 @@ class Host:
         self.paused_until_us = 0
         self._inbox: list[tuple[str, Message]] = []
         self._done: dict[int, OnDone] = {}
+        self._reads: dict[int, list[OnRead]] = {}
         self._gathering = Batch()
         self.batch_in_flight: Batch | None = None
         self._turn: Event | None = None
@@ -187,6 +189,16 @@ class Host:
         self._done[proposal.first_index] = on_done
         self._after_input("propose", len(bodies), "at", proposal.first_index)
         return ResponseCode.SUCCESS, proposal.first_index
+
+    def read_index(self, on_done: OnRead) -> ResponseCode:
+        """As DLedgerServer.read_index."""
+        read_id = self.node.read_index(self.now_ms)
+        if isinstance(read_id, Rejection):
+            self._after_input("read", read_id.code.name)
+            return read_id.code
+        self._reads.setdefault(read_id, []).append(on_done)
+        self._after_input("read", read_id)
+        return ResponseCode.SUCCESS
 
     def transfer_leadership(self, transferee: str) -> ResponseCode:
         code = self.node.transfer_leadership(transferee, self.now_ms)
@@ -314,6 +326,9 @@ class Host:
         for completion in output.completions:
             self.world.watcher.completed(self, completion)
             self._done.pop(completion.first_index)(completion.code)
+        for read in output.reads:
+            for on_read in self._reads.pop(read.read_id):
+                on_read(read.code, read.index)
 
     def _apply(self, operation: LogOp) -> None:
         self.world.watcher.trace(self, "log", operation)

@@ -86,6 +86,8 @@ class Options:
     workload: WorkloadOptions = field(default_factory=WorkloadOptions)
     damage: DamageOptions = field(default_factory=DamageOptions)
     members: MembersOptions = field(default_factory=MembersOptions)
+    read_interval_ms: int = 0
+    """Mean virtual milliseconds between reads; 0 = none."""
 
     def config_of(self, number: int) -> Config:
         """Of a first member, or of a spare node, which has a number beyond them."""
@@ -124,6 +126,16 @@ def of_two(options: Options) -> Options:
     """The same for a group of two, in which nothing is committed and no leader elected without both."""
     preferred = options.preferred_leader
     return replace(options, nodes=2, preferred_leader=None if preferred is None else preferred % 2)
+
+
+def draw_reading_options(seed: int) -> Options:
+    """As one of both, and there are reads by read index: a third family."""
+    rng = random.Random(f"{seed} reads")
+    draw = rng.choice((draw_options, draw_options, draw_damaging_options))
+    options = draw(seed)
+    if rng.random() < 0.5:  # a leader that was cut off goes on for long after another one was elected
+        options = replace(options, config=options.config | {"election_timeout_max_ms": 5_000})
+    return replace(options, read_interval_ms=rng.choice((5, 20, 100)))
 
 
 def draw_changing_options(seed: int) -> Options:

@@ -14,6 +14,7 @@ from tests.simulation.invariants import Checker, require
 from tests.simulation.members import MemberChanges, member
 from tests.simulation.network import Network, NetworkOptions
 from tests.simulation.options import Family, Options, draw_of
+from tests.simulation.reads import Readers
 from tests.simulation.surroundings import DiskOptions, NodeFactory, Surroundings, make_node
 from tests.simulation.workload import Operation, Outcome, Workload
 from tests.support.memory_log import MemoryLog
@@ -81,6 +82,10 @@ class World:
             self.network.attach(host.name, host)
         self.checker.hosts = self.hosts
         self.workload = Workload(self.clock, self.rng, options.workload, list(self.hosts.values()))
+        readers_rng = random.Random(f"{options.seed} readers")
+        self.readers = Readers(
+            self.clock, readers_rng, options.read_interval_ms, self.workload.hosts, self.checker
+        )
         self.faults = Faults(self.clock, self.rng, options.faults, self.network, self.hosts)
         self.damage = Damage(self.clock, options.seed, options.damage, self.hosts)
         self.members = MemberChanges(self.clock, options.seed, options.members, self.hosts)
@@ -164,11 +169,13 @@ class World:
         """Safety under faults, then liveness without them. Raises on whatever must not happen."""
         self.start()
         self.workload.start()
+        self.readers.start()
         self.faults.start()
         self.damage.start()
         self.members.start()
         self._run_safety_phase()
         self.workload.stop()
+        self.readers.stop()
         self.damage.stop()
         self.members.stop()
         self.faults.stop()
@@ -181,6 +188,7 @@ class World:
         converged_after_ms = self.clock.now_us // 1_000 - healed_ms
         self._stay_quiet()
         self._check_history()
+        self.readers.check_answered()
         acknowledged = len(self.workload.acknowledged())
         return Summary(
             self.events,

@@ -1,5 +1,6 @@
 """The parts of a broker over a FakeLog, for tests of its features."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,6 +43,22 @@ class FakeEngine(DLedgerServer):
     proposal_code: ResponseCode = ResponseCode.SUCCESS
     proposed: list[tuple[Configuration, Callable[[ResponseCode], None]]] = field(default_factory=list)
     undisputed: bool = True
+    reads: list[Callable[[ResponseCode, int], None]] = field(default_factory=list)
+    """Reads that wait, while `are_reads_held`."""
+    are_reads_held: bool = False
+    read_code: ResponseCode = ResponseCode.SUCCESS
+
+    def read_index(self, on_done: Callable[[ResponseCode, int], None]) -> ResponseCode:
+        """The round ends in the next turn of the loop, unless the test holds it."""
+        self.reads.append(on_done)
+        if not self.are_reads_held:
+            asyncio.get_running_loop().call_soon(self.end_reads)
+        return ResponseCode.SUCCESS
+
+    def end_reads(self, index: int = -1) -> None:
+        waiting, self.reads = self.reads, []
+        for on_done in waiting:
+            on_done(self.read_code, index)
 
     def is_connected(self, peer: str) -> bool:
         return peer in self.connected

@@ -249,6 +249,7 @@ BROKER_SAMPLES: Final = (
     ),
     Sample(Code.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}),
     Sample(Code.LEDGERMQ_GROUP_PROGRESS),
+    Sample(Code.LEDGERMQ_READ_INDEX, {"brokerId": "2", "zone": "z" * 60_000}),
     Sample(Code.LEDGERMQ_GRPC_ENDPOINT, {"address": "127.0.0.1:8081"}),
     Sample(Code.LEDGERMQ_GRPC_CLIENTS, {"address": "127.0.0.1:8081", "skipped": "0", "count": "100"}),
     Sample(

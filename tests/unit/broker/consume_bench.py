@@ -20,6 +20,7 @@ from remoting.command import RemotingCommand
 from tests.support.broker_parts import NOW_MS, BrokerParts, FakeEngine, make_parts
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
+from tests.support.polling import until
 
 SUSPEND, COMMIT, SUBSCRIPTION = 2, 1, 4
 
@@ -180,10 +181,20 @@ def expire_all(bench: ConsumeBench) -> None:
 
 
 async def answer_after_doubt(bench: ConsumeBench, offset: int) -> RemotingCommand:
-    """To a pull beyond the end, which is answered when nobody disputed this leader for a moment."""
+    """To a pull beyond the end, which is answered when a round of the group has confirmed this leader."""
+    bench.engine.are_reads_held = True
     bench.start(pull_request(offset, flags=SUBSCRIPTION))
     await bench.settle()
     assert bench.connection.answers == []
-    expire_all(bench)
+    bench.engine.end_reads()
+    bench.engine.are_reads_held = False
+    await bench.settle()
+    (answer,) = bench.connection.take_answers()
+    return answer
+
+
+async def eventually_answered(bench: ConsumeBench) -> RemotingCommand:
+    """The one answer, which may come after a poll of the node."""
+    await until(lambda: bool(bench.connection.answers))
     (answer,) = bench.connection.take_answers()
     return answer

@@ -10,6 +10,7 @@ from broker.state.changes import DeleteTopic, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
 from commitlog.log import PutStatus
+from dledger.core.types import ResponseCode
 from remoting.codes import RequestCode
 from remoting.command import ONEWAY_FLAG
 from tests.unit.broker.consume_bench import (
@@ -111,13 +112,15 @@ async def test_an_empty_queue_is_21_for_any_offset_but_0(bench: ConsumeBench) ->
 async def test_a_leader_that_is_disputed_meanwhile_sends_no_consumer_back(
     bench: ConsumeBench, is_writable: bool
 ) -> None:
-    """A machine that was suspended, its clocks with it, hears of the next leader after the first pull."""
+    """A machine that was suspended, its clocks with it, hears of the next leader after the pull."""
     await bench.put(b"one")
+    bench.engine.are_reads_held = True
     bench.start(pull_request(9, flags=SUBSCRIPTION))
     await bench.settle()
-    bench.engine.undisputed = False
+    bench.engine.read_code = ResponseCode.TERM_CHANGED
     bench.log.set_writable(is_writable)
-    expire_all(bench)
+    bench.engine.end_reads()
+    await bench.settle()
     (answer,) = bench.connection.take_answers()
     assert (answer.code, header_offsets(answer)[0]) == (19, 9)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.consume.nearest import NearestReplica
 from broker.consume.read_advice import LOOK_INTERVAL_MS, ReadAdvice
 from broker.state.groups import SubscriptionGroupConfig
 from commitlog.record import Message
@@ -30,24 +31,33 @@ def peer(node_id: str, lag_bytes: int | None, state: PushState = PushState.APPEN
 class Case:
     """A node of three with some messages; `memory_bytes` of them count as warm."""
 
-    def __init__(self, tmp_path: Path, memory_bytes: int, *, is_enabled: bool = True, me: str = "n0") -> None:
+    def __init__(
+        self, tmp_path: Path, memory_bytes: int, *, is_enabled: bool = True, me: str = "n0", zone: str = ""
+    ) -> None:
         self.now_ms = 0
         self.log = FakeLog()
         self.engine = FakeEngine(connected=frozenset({"n0", "n1", "n2"} - {me}))
-        config = make_parts(
+        parts = make_parts(
             tmp_path,
             self.log,
+            self.engine,
             dLegerPeers=PEERS,
             dLegerSelfId=me,
             slaveReadEnable=str(is_enabled).lower(),
             accessMessageInMemoryMaxRatio="50",
-        ).config
+            zone=zone,
+        )
+        config = self.config = parts.config
         self.log.auto_commit = False
         result = self.log.put([Message("t", 0, bytes(1000)) for _ in range(10)], ignore)
         self.log.commit()
         self.first = self.log.read(result.positions[0], len(self.log.record_at(result.positions[0]) or b""))
         self.last = self.log.read(result.positions[-1], len(self.first))
-        self.advice = ReadAdvice(config, self.log, self.engine, lambda: self.now_ms, memory_bytes)
+        now_ms = lambda: self.now_ms  # noqa: E731
+        parts.monotonic_ms = now_ms
+        self.read_index = parts.core.read_index
+        self.nearest = NearestReplica(config, self.log, self.read_index, now_ms)
+        self.advice = ReadAdvice(config, self.log, self.engine, now_ms, memory_bytes, self.nearest)
 
     def followers(self, *peers: PeerStatus) -> None:
         self.engine.node_status = replace(self.engine.node_status, peers=peers)
