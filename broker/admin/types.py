@@ -59,8 +59,8 @@ class PeerView(_Message):
     is_throttled: bool | None = None
     """Whether it is far behind and gets only what the producers leave free, or its quota."""
     bytes_per_s: int | None = None
-    """How fast its disk gets the log, over the last seconds; of one that is not far behind, over those in which
-    this status was read.
+    """How fast its disk gets the log, over the last seconds; of one that keeps up, over the seconds in
+    which this status was read.
     """
     held_bytes: int | None = None
     """Bytes of the leader's log that it has, of held_bytes + lag_bytes."""
