@@ -59,7 +59,7 @@ class PeerView(_Message):
     is_throttled: bool | None = None
     """Whether it is far behind and gets only what the producers leave free, or its quota."""
     bytes_per_s: int | None = None
-    """How fast its disk gets the log, over the last seconds; of one that is not far behind, over those in which
+    """How fast its disk gets the log, over the last seconds; while it is not far behind, over those in which
     this status was read.
     """
     held_bytes: int | None = None
