@@ -37,6 +37,7 @@ class NodeRecord:
     term: int = 0
     commit_index: int = NO_INDEX
     role: Role = Role.FOLLOWER
+    led_term: int = 0
     has_led: bool = False
     """It leads, and did before its last input: a follower may hear of a commit and be elected in one turn."""
     durable_term: int = 0
@@ -174,7 +175,8 @@ class Checker:
             if record.role is not Role.LEADER:
                 self.elections += 1
                 self._check_leader_completeness(host)
-        record.has_led = record.role is node.role is Role.LEADER
+        was_leader = (record.role, record.led_term) == (Role.LEADER, node.term)
+        record.has_led, record.led_term = was_leader and node.role is Role.LEADER, node.term
         record.role = node.role
         self._check_members(host)
         self._advance_commit(host)
@@ -246,7 +248,7 @@ class Checker:
             assert entry is not None, (host.name, index)
             self._commit(host, entry)
         last = host.store.entry(commit_index)
-        if record.has_led and last is not None:
+        if record.has_led and node.role is Role.LEADER and last is not None:
             require(last.term == node.term, host.name, "commits term", last.term, "by counting", commit_index)
         record.commit_index = min(commit_index, host.store.end_index)
 

@@ -238,6 +238,8 @@ class World:
             self.run_until(lambda: self._leads(name), "the preferred leader leads", LIVENESS_LIMIT_MS)
             self.run_until(self.is_converged, "all nodes at one end", LIVENESS_LIMIT_MS)
         self.run_for(self.options.network.slow_max_us // 1_000)  # what the faults delayed arrives first
+        if self.options.members.spares:
+            self.run_for(self.options.config_of(0).departure_ms)  # removed members still get the log
         self.run_until(self.is_converged, "all nodes at one end", LIVENESS_LIMIT_MS)
         elections, sent = self.checker.elections, self.network.sent
         self.run_for(QUIET_MS)

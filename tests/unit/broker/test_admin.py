@@ -330,7 +330,7 @@ async def test_a_leader_tells_of_its_peers(tmp_path: Path) -> None:
         9,
         4,
         (Epoch(1, 0), Epoch(3, 4)),
-        (PeerStatus("n1", PushState.APPEND, 7, 8, 2, 200, 12, is_throttled=True),),
+        (PeerStatus("n1", PushState.APPEND, 7, 8, 2, 200, 12, True, 700, 50, 4_000),),
         {3: {"n0": 9, "n1": 7}},
         (ElectionRecord(NOW_MS - 5_000, 3, "n0", "votes"),),
     )
@@ -355,7 +355,9 @@ async def test_a_leader_tells_of_its_peers(tmp_path: Path) -> None:
             "lagMs": 1_500,
             "lastContactMs": 12,
             "isThrottled": True,
-            "bytesPerS": None,
+            "bytesPerS": 50,
+            "heldBytes": 700,
+            "caughtUpInMs": 4_000,
         }
     ]
     assert wire["watermarksByTerm"] == {"3": {"n0": 9, "n1": 7}}
