@@ -148,8 +148,9 @@ class Transport:
         release: str = "",
     ) -> None:
         """`peers`: may name this node too, with the address at which the others reach it; otherwise that is
-        `listen`. `credentials`: None for connections without TLS, whose peers are believed whatever they say.
-        `release`: of this program, for the peers' logs.
+        `listen`. A member that is at another address in the log is dialled at both in turn: nodes that were
+        stopped may come back with a new one in their files. `credentials`: None for connections without TLS,
+        whose peers are believed whatever they say. `release`: of this program, for the peers' logs.
         """
         self.hello = hello
         self.sink = sink
@@ -164,6 +165,7 @@ class Transport:
         self._format_level = FIXED_MEMBERS_LEVEL
         self._release = release
         self._address = peers.get(hello.node_id, listen)
+        self._configured = dict(self.peers)
         self._listen = listen
         self._is_running = False
         self._server: asyncio.Server | None = None
@@ -249,6 +251,10 @@ class Transport:
                 self.heard(inbound)
             else:
                 self._end(peer)
+
+    def configured_address(self, peer: str, default: Address) -> Address:
+        """The peer's address in this node's own files."""
+        return self._configured.get(peer, default)
 
     def is_stranger(self, node_id: str | None) -> bool:
         return node_id not in self.peers
@@ -537,6 +543,7 @@ class _Dialer:
         self._peer = peer
         self.address = address
         self.connection = _Outbound(owner, peer)
+        self._is_configured_next = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -577,10 +584,14 @@ class _Dialer:
                 if not is_due:
                     made.drop()
             if not is_due:
+                self._is_configured_next = not self._is_configured_next
                 await asyncio.sleep(limits.reconnect_delay_ms / 1000)
 
     async def _dial(self, connection: "_Outbound") -> None:
-        await asyncio.get_running_loop().create_connection(lambda: connection, *self.address)
+        address = self.address
+        if self._is_configured_next:
+            address = self._owner.configured_address(self._peer, address)
+        await asyncio.get_running_loop().create_connection(lambda: connection, *address)
         if self._owner.credentials is not None:
             await connection.established()
 

@@ -118,6 +118,18 @@ async def test_a_peer_at_a_new_address_is_dialled_there() -> None:
         await until(lambda: new.frames == [node.transport.hello, BEAT])
 
 
+async def test_a_peer_may_be_where_the_own_files_say() -> None:
+    """All nodes of a group may have been stopped and come back with other addresses."""
+    (own,), (elsewhere,) = addresses(1), addresses(1)
+    async with scripted_node() as script:
+        hello = Hello("g", "n0", PROTOCOL_VERSION, "")
+        transport = Transport(hello, own, {"n1": script.address}, Sink(), LIMITS)
+        transport.set_peers({"n1": elsewhere}, 3, 0)
+        await transport.start()
+        await until(lambda: script.frames)
+        await transport.stop()
+
+
 async def test_peers_may_be_set_before_the_start() -> None:
     (own,) = addresses(1)
     async with scripted_node() as script:
