@@ -129,7 +129,7 @@ def of_two(options: Options) -> Options:
 
 
 def draw_reading_options(seed: int) -> Options:
-    """As one of both, and there are reads by read index: a third family."""
+    """As one of the others, and there are reads by read index: another family again."""
     rng = random.Random(f"{seed} reads")
     draw = rng.choice((draw_options, draw_options, draw_damaging_options))
     options = draw(seed)
@@ -151,13 +151,14 @@ def draw_changing_options(seed: int) -> Options:
 
 
 class Family(enum.StrEnum):
-    """What a seed draws besides the faults of all: nothing, disks that lose their content, or members that
-    change.
+    """What a seed draws besides the faults of all: nothing, disks that lose their content, members that
+    change, or reads by read index with one of the others.
     """
 
     SOUND = "sound"
     DAMAGE = "damage"
     MEMBERS = "members"
+    READS = "reads"
 
 
 def draw_of(family: Family, seed: int) -> Options:
@@ -166,6 +167,7 @@ def draw_of(family: Family, seed: int) -> Options:
         Family.SOUND: draw_options,
         Family.DAMAGE: draw_damaging_options,
         Family.MEMBERS: draw_changing_options,
+        Family.READS: draw_reading_options,
     }[family]
     return draw(seed)
 

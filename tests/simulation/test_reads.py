@@ -1,6 +1,6 @@
 """Seeded runs of whole groups with reads by read index: none misses what was committed when it began.
 
-Repeat a seed with `python -m tests.simulation SEED --reads --trace`.
+Repeat a seed with `python -m tests.simulation SEED --family reads --trace`.
 """
 
 from tests.simulation.options import draw_reading_options
