@@ -582,7 +582,7 @@ class Node:
         # The peer's watermark is dropped first: no commit after this answer may rely on what the peer lost.
         if self._leadership is not None:
             self._leadership.on_repair_request(sender, request.repair_id)
-        is_leader = self._leadership is not None
+        is_leader = self._leadership is not None and self._may_push(self._leadership)
         latest = self._members.latest
         has_configurations = latest.configuration.format_level >= CHANGING_MEMBERS_LEVEL
         response = RepairResponse(

@@ -37,6 +37,8 @@ class NodeRecord:
     term: int = 0
     commit_index: int = NO_INDEX
     role: Role = Role.FOLLOWER
+    was_alone: bool = False
+    """It was the only voter at some time in this life."""
     led_term: int = 0
     has_led: bool = False
     """It leads, and did before its last input: a follower may hear of a commit and be elected in one turn."""
@@ -78,7 +80,8 @@ class Checker:
 
     def started(self, host: Host) -> None:
         self.trace(host, "start", host.hard_state, host.store.log_state())
-        if host.configuration.voters == (host.name,):
+        was_alone = host.name in self.records and self.records[host.name].was_alone
+        if was_alone or host.configuration.voters == (host.name,):
             self._forget_after(host)
         old = self.records.get(host.name, NodeRecord())
         node = host.node
@@ -169,7 +172,10 @@ class Checker:
         record = self.records[host.name]
         require(node.term >= record.term, host.name, "term falls", record.term, node.term)
         record.term = node.term
-        if node.role is Role.LEADER:
+        record.was_alone |= node.members.is_alone
+        # The only voter of a group leads before its vote is durable, but nothing of it leaves until then.
+        is_hidden = node.members.is_alone and node.persisted_index < node.term_start_index
+        if node.role is Role.LEADER and not is_hidden:
             first = self.leaders.setdefault(node.term, host.name)
             require(first == host.name, "two leaders in term", node.term, first, host.name)
             if record.role is not Role.LEADER:
