@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 CATALOGUE = Path(__file__).with_name("catalogue")
-AREAS = ("replication", "elections", "storage", "service")
+AREAS = ("replication", "elections", "members", "storage", "service")
 """The files of the catalogue, in the order in which they are shown."""
 SEEDS_MAX = 150
 

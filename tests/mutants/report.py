@@ -11,6 +11,7 @@ from tests.mutants.trial import Verdict
 AREA_TITLES = {
     "replication": "Commit, acknowledgement, comparing logs",
     "elections": "Votes, terms, leadership",
+    "members": "Changes of the members",
     "storage": "The disk, and starting from it",
     "service": "The driver, and what clients see",
 }

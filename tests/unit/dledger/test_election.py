@@ -69,6 +69,14 @@ def test_ballot_is_won_by_a_majority(members: int, needed: int) -> None:
     assert ballot.is_won
 
 
+def test_only_voters_count() -> None:
+    ballot = ballot_of(3, 1, is_pre_vote=False, is_transfer=False)
+    ballot.count("n9", True)
+    assert not ballot.is_won
+    ballot.count("n1", True)
+    assert ballot.is_won
+
+
 def test_first_answer_of_a_peer_holds() -> None:
     ballot = ballot_of(3, 1, is_pre_vote=False, is_transfer=False)
     ballot.count("n1", False)

@@ -8,6 +8,12 @@ from pathlib import Path
 import pytest
 
 from dledger.codec import INTEGER_MAX, NUMBER_MAX
+from dledger.core.membership import (
+    Configuration,
+    ConfigurationEntry,
+    ConfigurationHistory,
+    first_configuration,
+)
 from dledger.core.types import HardState
 from dledger.durable_state import CorruptHardStateError, HardStateFile
 from tests.support.memory_fs import MemoryFs, PowerLossError
@@ -105,3 +111,14 @@ def test_vote_outlives_a_power_failure_at_any_moment(steps: int) -> None:
             allowed.add(HardState(3, "n1"))
         found = HardStateFile(FOLDER, fs.crash(random.Random(seed))).load()
         assert found in allowed, seed
+
+
+def test_configurations_are_kept(tmp_path: Path) -> None:
+    voters = Configuration.of_voters(("n0", "n1"), 3)
+    history = ConfigurationHistory(
+        (*first_configuration(voters), ConfigurationEntry(3, 1, voters.without("n1"))),
+        (ConfigurationEntry(2, 1, voters),),
+    )
+    state = HardState(4, "n1", history)
+    HardStateFile(tmp_path).save(state)
+    assert HardStateFile(tmp_path).load() == state

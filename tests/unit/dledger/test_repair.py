@@ -4,6 +4,7 @@ import pytest
 
 from dledger.core.config import Config
 from dledger.core.events import EntryDamaged, Healed, Impaired, MessageIgnored
+from dledger.core.membership import Configuration, ConfigurationEntry, Member, MemberRole
 from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
@@ -403,3 +404,33 @@ def test_damaged_node_votes_but_does_not_campaign() -> None:
     bench.node.set_damaged(None)
     bench.tick(1_500)
     assert bench.node.status(0).role is Role.CANDIDATE
+
+
+def test_the_newest_configuration_says_who_must_answer() -> None:
+    """n0 lost its disk. Its file names n1 and n2; n2 is gone, and n3 and n4 may know a newer term."""
+    bench = Bench(VOTE_LOST)
+    members = Configuration.of_voters(("n0", "n1", "n3", "n4"), 3)
+    newest = ConfigurationEntry(5, 4, members)
+    bench.receive("n1", RepairResponse(4, 7, False, 9, newest))
+    bench.receive("n2", RepairResponse(1, 7, False, 3))
+    bench.receive("n9", HeartbeatRequest(4, 0))
+    assert bench.node.leader_id is None
+    asked = {
+        envelope.to for envelope in bench.tick(1_000).send_now if isinstance(envelope.message, RepairRequest)
+    }
+    assert {"n3", "n4"} <= asked
+    for name in ("n3", "n4"):
+        bench.receive(name, RepairResponse(4, 7, False, 9, newest))
+    bench.receive("n1", HeartbeatRequest(4, 0))
+    assert bench.node.leader_id == "n1"
+
+
+def test_a_leader_may_say_that_the_node_is_a_learner() -> None:
+    bench = Bench(VOTE_LOST)
+    members = Configuration.of_voters(("n1", "n2"), 3).with_member(Member("n0", "", 0, MemberRole.JOINING))
+    bench.receive("n1", RepairResponse(4, 7, False, 9, ConfigurationEntry(5, 4, members)))
+    bench.receive("n1", HeartbeatRequest(4, 0))
+    assert bench.node.leader_id is None, "only a leader's word counts"
+    bench.receive("n1", RepairResponse(4, 7, True, 9, ConfigurationEntry(5, 4, members)))
+    bench.receive("n1", HeartbeatRequest(4, 0))
+    assert bench.node.leader_id == "n1"

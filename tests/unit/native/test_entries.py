@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.entry import encode_each_unit, encode_entries, verify_each
+from commitlog.entry import (
+    configuration_bodies,
+    encode_each_unit,
+    encode_entries,
+    encode_on_channel,
+    find_channel_of_each,
+    verify_each,
+)
 from dledger.core.types import CorruptRangeError, EntryRange
 from native import _log
 
@@ -104,3 +111,23 @@ def test_numbers_out_of_range_are_not_right() -> None:
         _log.verify_entries("text", 0, 0, 1)
     with pytest.raises(TypeError):
         _log.encode_units(None)
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=60), st.booleans()), min_size=1, max_size=6), st.integers(0, 400)
+)
+def test_entries_that_name_members_are_found(bodies: list[tuple[bytes, bool]], start: int) -> None:
+    data = b"".join(
+        encode_on_channel(body, 0, 1, 0, None)[0] if is_marked else encode_entries([body], 0, 1, 0, None)[0]
+        for body, is_marked in bodies
+    )
+    assert _log.find_channel(data, 0) == find_channel_of_each(data, 0)
+    assert _log.find_channel(data, start) == find_channel_of_each(data, start)
+    assert [bytes(body) for _, _, body in configuration_bodies(data)] == [
+        each for each, is_in in bodies if is_in
+    ]
+
+
+@given(st.binary(max_size=300), st.integers(0, 400))
+def test_any_bytes_are_searched_alike(data: bytes, start: int) -> None:
+    assert _log.find_channel(data, start) == find_channel_of_each(data, start)
