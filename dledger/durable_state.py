@@ -45,6 +45,8 @@ FORMAT_VERSION = 1
 VOTE_FILE_NAME = "currterm"
 MARK_FILE_NAME = "impaired"
 REPAIR_ID_MAX = (1 << 62) - 1
+UNMARKED = -1
+"""The repair id of an impairment that is not marked durably yet."""
 _VOTE_FILE_BYTES_MAX = 16 * 1024 * 1024
 """Enough for ten thousand changes of the members within the time that the log is kept."""
 _MARK_FILE_BYTES_MAX = 8192
@@ -215,6 +217,32 @@ class DurableState:
         start impaired. `find_configurations` reads the whole log for them, where the file that has them is
         lost. Raises CorruptHardStateError in a group of one, which has no peer that knows its term; OSError.
         """
+        state, reason, failure = self._read(log, find_configurations)
+        last_term = log.epochs[-1].term if log.epochs else NO_TERM
+        newest = recovered_configurations(state, EpochCache(log), self._first)[-1].configuration
+        if newest.voters == (self._config.self_id,):
+            if failure is not None:
+                raise failure
+            return HardState(max(state.term, last_term), state.voted_for, state.configurations), None
+        if reason is None:
+            return state, self._mark.load()
+        return HardState(last_term, None, state.configurations), self._lose_vote(reason)
+
+    def inspect(
+        self, log: LogState, find_configurations: Callable[[], Sequence[ConfigurationEntry]] = tuple
+    ) -> tuple[HardState, Impairment | None]:
+        """As `load`, with nothing written: a mark that is not on the disk has no valid repair id. Raises
+        OSError.
+        """
+        state, reason, _ = self._read(log, find_configurations)
+        if reason is not None:
+            return state, Impairment(UNMARKED, True, reason)
+        return state, self._mark.load()
+
+    def _read(
+        self, log: LogState, find_configurations: Callable[[], Sequence[ConfigurationEntry]]
+    ) -> tuple[HardState, str | None, CorruptHardStateError | None]:
+        """The state, and why it is not what this node promised last."""
         last_term = log.epochs[-1].term if log.epochs else NO_TERM
         failure: CorruptHardStateError | None = None
         state = HardState(NO_TERM, None)
@@ -225,14 +253,18 @@ class DurableState:
             failure, reason = error, str(error)
         if reason is not None:
             state = HardState(state.term, state.voted_for, self._found(find_configurations()))
-        newest = recovered_configurations(state, EpochCache(log), self._first)[-1].configuration
-        if newest.voters == (self._config.self_id,):
-            if failure is not None:
-                raise failure
-            return HardState(max(state.term, last_term), state.voted_for, state.configurations), None
-        if reason is None:
-            return state, self._mark.load()
-        return HardState(last_term, None, state.configurations), self._lose_vote(reason)
+        return state, reason, failure
+
+    def decide(self, state: HardState, impairment: Impairment | None, append: Callable[[], None]) -> None:
+        """Saves what an operator has decided: `append` makes the log's entry for it durable, with which it is in
+        force. Until then a node whose promises are in doubt is marked, and the decision has no effect; after
+        it the node is the only voter, and the mark has none. Raises OSError.
+        """
+        if impairment is not None and impairment.repair_id == UNMARKED:
+            self._lose_vote(impairment.reason)
+        self._vote.save(state)
+        append()
+        self._mark.remove()
 
     def _doubt(self, state: HardState, log: LogState, last_term: int) -> str | None:
         """Why term and vote are not those that this node had last."""

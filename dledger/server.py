@@ -252,10 +252,12 @@ class MemberConnections:
     it removed: their leader still sends them the log.
     """
 
-    def __init__(self, transport: Transport, departure_ms: int, members: ConfigurationLog) -> None:
+    def __init__(self, transport: Transport, departure_ms: int, node: Node) -> None:
         self._transport = transport
         self._departure_s = departure_ms / 1000 + 1
-        self._members = members
+        self._members = members = node.members
+        # It may have lost the entry that says so, and it neither leads nor votes against anyone.
+        transport.has_no_generation = lambda: node.is_impaired
         self._known = members.configuration
         self._departing: dict[str, Address] = {}
         self._apply()
@@ -292,6 +294,17 @@ def recovered_node(
     hard_state, impairment = durable_state.load(log, store.find_configurations)
     now_ms = environment.monotonic_ms()
     return Node(config, hard_state, log, store, environment, now_ms, impairment, first)
+
+
+def _warn_of_recovery(self_id: str, entry: ConfigurationEntry) -> None:
+    generation = entry.configuration.generation
+    if generation > 0:
+        logger.warning(
+            "[%s] an operator has decided without a majority who the members of this group are (ledgermq recover), "
+            "generation %d: nodes of an earlier one are refused, and must be emptied before they start",
+            self_id,
+            generation,
+        )
 
 
 class DLedgerServer:
@@ -336,7 +349,7 @@ class DLedgerServer:
         self._node = recovered_node(config, store, durable_state, environment, first)
         hello = Hello(config.group, config.self_id, PROTOCOL_VERSION, client_address)
         self._transport = Transport(hello, listen, peers, self, credentials=credentials)
-        self._connections = MemberConnections(self._transport, config.departure_ms, self._node.members)
+        self._connections = MemberConnections(self._transport, config.departure_ms, self._node)
         self._was_empty = self._node.end_index < 0
         self._writer = DiskWriter(
             store,
@@ -377,6 +390,7 @@ class DLedgerServer:
         """Joins the group. Raises OSError when the replication address can't be bound."""
         assert self._observer is not None, "set_observer comes before start"
         self._is_running = True
+        _warn_of_recovery(self.config.self_id, self.members)
         await self._transport.start()
         self._tasks = (
             asyncio.create_task(self._maintenance.run(), name="dledger maintenance"),

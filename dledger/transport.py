@@ -13,7 +13,8 @@ peers opened. Messages are frames of `dledger.codec`.
 A connection begins with a Hello of version 2, which release 0.1.0 understands. Where no Welcome answers it,
 the connection stays at version 2; a node of 0.1.0 ignores a Welcome. Messages do not wait for it, except in a
 group that an operator recovered: members of its different generations must not take each other's messages,
-so both ends show their generation first.
+so both ends show their generation first. A node that remembers no promises (an empty disk) takes the newest
+generation that it hears of.
 
 The peers are the members of the newest configuration. A node that is none of them is a stranger: it may be a
 member of a newer or an older configuration, and a group could not go on if it ignored such nodes (thesis
@@ -160,6 +161,8 @@ class Transport:
         self.client_addresses: dict[str, str] = {}
         """Peer -> where it serves clients, as it said when it connected last."""
         self.generation = 0
+        self.has_no_generation: Callable[[], bool] = lambda: False
+        """Whether this node takes a newer generation that it hears of."""
         self.unsupported_messages = 0
         """Dropped, because the peer's connection is of an older protocol."""
         self._format_level = FIXED_MEMBERS_LEVEL
@@ -216,10 +219,12 @@ class Transport:
     def set_peers(self, peers: Mapping[str, Address], format_level: int, generation: int) -> None:
         """The members of the configuration that the node uses from now on, with its format level and
         generation. Connections to members that remain at their address go on. What was sent to a removed
-        member leaves before its connection ends; one that speaks protocol 3 stays as a visitor. With another
-        generation all connections end, and new ones are made.
+        member leaves before its connection ends; one that speaks protocol 3 stays as a visitor. With a newer
+        generation all connections end, and new ones are made. An older one has no effect: a node that fills
+        up its log passes the configurations from before the recovery.
         """
         own_id = self.hello.node_id
+        generation = max(generation, self.generation)
         is_same_generation = generation == self.generation
         self._format_level, self.generation = format_level, generation
         self._address = peers.get(own_id, self._address)
@@ -237,6 +242,15 @@ class Transport:
                 inbound.refuse(f"{own_id} is of generation {generation} from here on")
             else:
                 inbound.set_stranger(self.is_stranger(inbound.peer))
+
+    def takes_generation(self, node_id: str, generation: int) -> bool:
+        """Takes the newer generation of another node, if this one has none of its own. All connections end."""
+        if generation <= self.generation or not self.has_no_generation():
+            return False
+        logger.warning("taking generation %d of the group, of which %s is", generation, node_id)
+        peers = {**self.peers, self.hello.node_id: self._address}
+        self.set_peers(peers, self._format_level, generation)
+        return True
 
     def _review(self, peer: str, dialer: "_Dialer", is_same_generation: bool) -> None:
         """One node that was dialled, after the peers have changed."""
@@ -502,8 +516,10 @@ class Transport:
         host, port = introduction.replication_host, introduction.replication_port
         if not 1 <= len(host) <= HOST_CHARACTERS_MAX or not 1 <= port <= 65535:
             return f"{node_id} has the replication address {host[:100]!r}:{port}"
+        own_id = self.hello.node_id
+        if self.takes_generation(node_id, introduction.generation):
+            return f"{own_id} takes generation {introduction.generation} from here on: connect again"
         if introduction.generation != self.generation:
-            own_id = self.hello.node_id
             older = node_id if introduction.generation < self.generation else own_id
             return (
                 f"{node_id} is of generation {introduction.generation} of the group, {own_id} of generation "
@@ -771,6 +787,8 @@ class _Outbound(asyncio.Protocol):
             raise PeerProtocolError(f"the node at its address calls itself {welcome.node_id[:100]!r}")
         if welcome.version <= PROTOCOL_VERSION:
             return
+        if self._owner.takes_generation(self._peer, welcome.generation):
+            return  # this connection ends, and another one is made
         self.version = min(welcome.version, NEWEST_PROTOCOL_VERSION)
         is_same = welcome.generation == self._owner.generation
         introduction = list(encode_frame(self._owner.introduction()))

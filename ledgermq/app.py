@@ -89,6 +89,7 @@ PLACES: Final = {
     "node": "ledgermq.commands.nodes",
     "member": "ledgermq.commands.membership",
     "cluster": "ledgermq.commands.members",
+    "recover": "ledgermq.commands.recovery",
     "status": "ledgermq.commands.cluster",
     "doctor": "ledgermq.commands.cluster",
     "topic": "ledgermq.commands.topics",

@@ -178,7 +178,10 @@ def _membership(newest: NodeStatusMessage | None) -> MembershipView | None:
     if index is None or level is None or newest.is_configuration_committed is None:
         return None
     return MembershipView(
-        format_level=level, configuration_index=index, is_committed=newest.is_configuration_committed
+        format_level=level,
+        configuration_index=index,
+        is_committed=newest.is_configuration_committed,
+        generation=newest.generation or 0,
     )
 
 

@@ -149,6 +149,9 @@ class MembershipView(Schema):
     format_level: int = Field(description="newest formats in use; members can be changed from 3 on")
     configuration_index: int = Field(description="its entry; -1: the members are those of dLegerPeers")
     is_committed: bool
+    generation: int = Field(
+        default=0, description="how often an operator decided without a majority (`ledgermq recover`)"
+    )
 
 
 class GroupView(Schema):

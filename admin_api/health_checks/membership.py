@@ -23,8 +23,20 @@ def check_membership(facts: Facts) -> Iterator[Finding]:
                 "It is as soon as a majority of the new voters has it: start those that are down "
                 f"(`ledgermq member list --group {group.group}`). Until then no other change is possible.",
             )
+        if group.membership.generation > 0:
+            yield _recovered(group, group.membership.generation)
         for node in group.nodes:
             yield from _member(group, node, node.member)
+
+
+def _recovered(group: GroupView, generation: int) -> Finding:
+    return info(
+        "recovered",
+        group.group,
+        f"An operator went on with {group.group} without a majority (generation {generation}).",
+        "Members from before that must not start with their old files. recovery.log in the store of the node "
+        "that was decided on says what was given up.",
+    )
 
 
 def _member(group: GroupView, node: NodeView, member: NodeMember | None) -> Iterator[Finding]:

@@ -155,6 +155,7 @@ class NodeStatusBuilder:
             "configuration_index": entry.index,
             "is_configuration_committed": self._members.is_committed,
             "format_level": entry.configuration.format_level,
+            "generation": entry.configuration.generation,
         }
 
     def _begin_position(self, status: NodeStatus) -> int | None:

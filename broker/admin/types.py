@@ -127,6 +127,8 @@ class NodeStatusMessage(_Message):
     is_configuration_committed: bool | None = None
     format_level: int | None = None
     """The newest formats of log and messages that every member understands; members can change from 3 on."""
+    generation: int | None = None
+    """How often an operator decided without a majority who the members are (`ledgermq recover`)."""
     begin_position: int | None = None
     """Where the log begins that a member which joins must get."""
     watermarks_by_term: dict[int, dict[str, int]] = {}

@@ -132,12 +132,7 @@ def _open_group_log(
     directory = store_directory(config.store_path_root_dir, config.dledger_self_id)
     entries = open_entry_store(
         directory,
-        EntryStoreConfig(
-            data_file_bytes=config.data_file_bytes,
-            index_file_bytes=config.index_file_bytes,
-            cache_bytes_max=config.entry_cache_bytes,
-            disk_full_ratio=config.disk_full_percent / 100,
-        ),
+        entry_config(config),
         write_physical_offset,
         environment.fs,
         lambda: environment.monotonic_ms() / 1000,
@@ -172,6 +167,16 @@ def _open_group_log(
         position_of,
         log.removal,
         lambda index: stored_ms(entries, index),
+    )
+
+
+def entry_config(config: BrokerConfig) -> EntryStoreConfig:
+    """The part of the configuration that the store of a group's member has."""
+    return EntryStoreConfig(
+        data_file_bytes=config.data_file_bytes,
+        index_file_bytes=config.index_file_bytes,
+        cache_bytes_max=config.entry_cache_bytes,
+        disk_full_ratio=config.disk_full_percent / 100,
     )
 
 
