@@ -256,9 +256,9 @@ class DurableState:
         return state, reason, failure
 
     def decide(self, state: HardState, impairment: Impairment | None, append: Callable[[], None]) -> None:
-        """Saves what an operator has decided: `append` makes the log's entry for it durable, with which it is in
-        force. Until then a node whose promises are in doubt is marked, and the decision has no effect; after
-        it the node is the only voter, and the mark has none. Raises OSError.
+        """Saves what an operator has decided: `append` makes the log's entry for it durable, with which it
+        is in force. Until then a node whose promises are in doubt is marked, and the decision has no
+        effect; after it the node is the only voter, and the mark has none. Raises OSError.
         """
         if impairment is not None and impairment.repair_id == UNMARKED:
             self._lose_vote(impairment.reason)

@@ -38,7 +38,6 @@ from dledger.core.membership import (
     FORMAT_LEVEL,
     Configuration,
     ConfigurationEntry,
-    ConfigurationLog,
     Member,
     MemberRole,
     encode_configuration,
@@ -300,8 +299,9 @@ def _warn_of_recovery(self_id: str, entry: ConfigurationEntry) -> None:
     generation = entry.configuration.generation
     if generation > 0:
         logger.warning(
-            "[%s] an operator has decided without a majority who the members of this group are (ledgermq recover), "
-            "generation %d: nodes of an earlier one are refused, and must be emptied before they start",
+            "[%s] an operator has decided without a majority who the members of this group are "
+            "(ledgermq recover), generation %d: nodes of an earlier one are refused, and must be "
+            "emptied before they start",
             self_id,
             generation,
         )

@@ -40,7 +40,7 @@ import socket
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
@@ -244,7 +244,7 @@ class Transport:
                 inbound.set_stranger(self.is_stranger(inbound.peer))
 
     def takes_generation(self, node_id: str, generation: int) -> bool:
-        """Takes the newer generation of another node, if this one has none of its own. All connections end."""
+        """Takes the newer generation of another node, if this one has none of its own."""
         if generation <= self.generation or not self.has_no_generation():
             return False
         logger.warning("taking generation %d of the group, of which %s is", generation, node_id)

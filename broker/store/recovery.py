@@ -1,5 +1,5 @@
-"""What an operator does after a majority of a group is gone for good: look at what is left on the stopped nodes,
-and make one of them the only voter, which leads alone and fills up new members.
+"""What an operator does after a majority of a group is gone for good: look at what is left on the stopped
+nodes, and make one of them the only voter, which leads alone and fills up new members.
 
 The decision is one entry of the log, a configuration of a newer generation. Before that entry is durable the
 node is what it was before, afterwards the decision is in force: no crash leaves anything in between.
@@ -95,8 +95,8 @@ def found_node_id(store: Path, fs: Fs) -> str:
 
 @contextmanager
 def stopped_store(config: BrokerConfig, store: Path, environment: Environment) -> Iterator["StoppedStore"]:
-    """One node's store, `config` that of a member of its group. It is locked, and opened as the node does at its
-    start, which removes an entry that was written half.
+    """One node's store, `config` that of a member of its group. It is locked, and opened as the node does at
+    its start, which removes an entry that was written half.
 
     Raises RecoveryError, StoreLockedError, CorruptLogError when entries are damaged, OSError.
     """
@@ -226,8 +226,8 @@ def _check(own: Remains, others: Sequence[Remains], *, is_impaired_trusted: bool
         )
     if own.impairment is not None and not is_impaired_trusted:
         raise RecoveryError(
-            f"{own.node_id} may have forgotten promises or entries ({own.impairment.reason}): what it lacks is "
-            "lost too. If nothing better is left, add --trust-impaired."
+            f"{own.node_id} may have forgotten promises or entries ({own.impairment.reason}): what it lacks "
+            "is lost too. If nothing better is left, add --trust-impaired."
         )
 
 
@@ -235,13 +235,14 @@ def _lost(own: Remains) -> tuple[str, ...]:
     """What may be lost, as far as it can be known."""
     unknown = own.end_index - own.commit_index
     maybe = (
-        f"The {unknown} entries after {own.commit_index} are not known here to be committed, and will be: they "
-        "are kept, and a client may have been told that its send failed."
+        f"The {unknown} entries after {own.commit_index} are not known here to be committed, and will be: "
+        "they are kept, and a client may have been told that its send failed."
     )
     return (
-        f"Every entry after {own.end_index} is lost: acknowledged messages that only the gone members have. How "
-        "many is not known.",
-        f"Everything up to entry {own.end_index} is kept, of which {own.commit_index} is known to be committed.",
+        f"Every entry after {own.end_index} is lost: acknowledged messages that only the gone members have. "
+        "How many is not known.",
+        f"Everything up to entry {own.end_index} is kept, of which {own.commit_index} is known to be "
+        "committed.",
         *((maybe,) if unknown > 0 else ()),
     )
 
@@ -254,6 +255,6 @@ def _warnings(own: Remains) -> Iterator[str]:
     gone = [each for each in own.newest.configuration.ids if each != own.node_id]
     if gone:
         yield (
-            f"{', '.join(gone)} must never start again with their old files: the ones of them that are a majority "
-            "would lead a second group of this name. Empty their stores first."
+            f"{', '.join(gone)} must never start again with their old files: the ones of them that are a "
+            "majority would lead a second group of this name. Empty their stores first."
         )

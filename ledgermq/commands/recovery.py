@@ -1,4 +1,6 @@
-"""`ledgermq recover`: what is left of a group whose majority is gone, and the decision to go on with one node."""
+"""`ledgermq recover`: what is left of a group whose majority is gone, and the decision to go on with one
+node.
+"""
 
 import contextlib
 import getpass
@@ -155,8 +157,8 @@ def _opened(config: "BrokerConfig", others: list[Path]) -> Iterator[list["Stoppe
                 raise UserError(f"{error}: stop its node first.") from error
             except CorruptLogError as error:
                 raise UserError(
-                    f"the log in {folder} is damaged: {error}. Start its node once, which cuts the log there and "
-                    "marks itself, stop it, and ask again."
+                    f"the log in {folder} is damaged: {error}. Start its node once, which cuts the log there "
+                    "and marks itself, stop it, and ask again."
                 ) from error
             except (RecoveryError, OSError) as error:
                 raise UserError(str(error)) from error
@@ -167,8 +169,8 @@ def _opened(config: "BrokerConfig", others: list[Path]) -> Iterator[list["Stoppe
 
 
 def _refuse_living(own: "Remains") -> None:
-    """Whoever answers at a member's address may be that member: then no majority is gone, or a second group would
-    remain. Raises: UserError.
+    """Whoever answers at a member's address may be that member: then no majority is gone, or a second group
+    would remain. Raises: UserError.
     """
     for member in own.newest.configuration.members:
         if member.id == own.node_id or not member.host:
@@ -176,8 +178,8 @@ def _refuse_living(own: "Remains") -> None:
         with contextlib.suppress(OSError):
             socket.create_connection((member.host, member.port), ANSWER_LIMIT_S).close()
             raise UserError(
-                f"{member.id} answers at {member.host}:{member.port}. If a majority is alive, the group needs no "
-                "decision; if not, stop what is left of it."
+                f"{member.id} answers at {member.host}:{member.port}. If a majority is alive, the group "
+                "needs no decision; if not, stop what is left of it."
             )
 
 

@@ -53,7 +53,13 @@ def config_of(node_id: str = "n0") -> BrokerConfig:
 
 
 def filled(
-    fs: MemoryFs, store: Path = STORE, node_id: str = "n0", *, count: int = 5, term: int = 3, committed: int = 2
+    fs: MemoryFs,
+    store: Path = STORE,
+    node_id: str = "n0",
+    *,
+    count: int = 5,
+    term: int = 3,
+    committed: int = 2,
 ) -> MemoryFs:
     """The store of a node that was stopped."""
     fs.make_directory(store)
@@ -154,8 +160,8 @@ def test_the_plan_says_what_may_be_lost() -> None:
         "Every entry after 4 is lost: acknowledged messages that only the gone members have. How many is not "
         "known.",
         "Everything up to entry 4 is kept, of which 2 is known to be committed.",
-        "The 2 entries after 2 are not known here to be committed, and will be: they are kept, and a client may "
-        "have been told that its send failed.",
+        "The 2 entries after 2 are not known here to be committed, and will be: they are kept, and a client "
+        "may have been told that its send failed.",
     )
     assert "n1, n2 must never start again with their old files" in plan.warnings[0]
 

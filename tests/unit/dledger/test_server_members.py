@@ -3,8 +3,20 @@
 from dataclasses import replace
 from pathlib import Path
 
-from dledger.core.membership import Configuration, Member, MemberRole
-from dledger.core.types import ResponseCode
+import pytest
+
+from dledger.core.membership import (
+    Configuration,
+    ConfigurationEntry,
+    ConfigurationHistory,
+    Member,
+    MemberRole,
+    encode_configuration,
+)
+from dledger.core.types import HardState, ResponseCode
+from dledger.durable_state import HardStateFile
+from dledger.server import first_members
+from tests.support.memory_log import MemoryLog
 from tests.support.polling import until
 from tests.unit.dledger.test_server import Member as Node
 from tests.unit.dledger.test_server import elected, free_ports, leader_of, make_member, running_group
@@ -70,3 +82,43 @@ async def test_a_leader_that_removes_itself_hands_over(tmp_path: Path) -> None:
         (await elected(others)).server.handle_append([b"c"], codes.append)
         await until(lambda: codes)
         assert codes == [ResponseCode.SUCCESS]
+
+
+async def test_a_recovered_group_grows_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """n0 alone is of generation 1. A member of generation 0 with its log is refused, not an empty one."""
+    names = ("n0", "n1", "n2")
+    addresses = {name: ("127.0.0.1", port) for name, port in zip(names, free_ports(3), strict=True)}
+    alone = Configuration((Member("n0", *addresses["n0"]),), generation=1)
+    logs = {name: MemoryLog() for name in names[:2]}
+    for log in logs.values():
+        log.append_bodies(0, 1, [b"old", b"older"])
+    logs["n0"].append_configuration(2, 1001, encode_configuration(alone))
+    history = ConfigurationHistory(
+        (
+            ConfigurationEntry(-1, 0, first_members("n0", addresses, is_joining=False)),
+            ConfigurationEntry(2, 1001, alone),
+        )
+    )
+    states = {"n0": HardState(1001, "n0", history), "n1": HardState(1, "n0")}
+    for name, state in states.items():
+        (tmp_path / name).mkdir()
+        HardStateFile(tmp_path / name).save(state)
+    group = {name: make_member(name, addresses, tmp_path / name, logs.get(name)) for name in names}
+    try:
+        for member in group.values():
+            await member.server.start()
+        assert "an operator has decided without a majority" in caplog.text
+        leader = await elected(group)
+        assert leader is group["n0"]
+        await until(lambda: "and n1 does not know of it" in caplog.text)
+        node = group["n2"]
+        await change(
+            leader, configuration_of(leader).with_member(Member("n2", *addresses["n2"], MemberRole.JOINING))
+        )
+        await until(lambda: configuration_of(node).is_voter("n2"))
+        await until(lambda: node.store.entries() == leader.store.entries())
+        assert configuration_of(node).generation == 1
+        assert (leader.server.term, group["n1"].server.term) == (1002, 1)
+    finally:
+        for member in group.values():
+            await member.server.stop()

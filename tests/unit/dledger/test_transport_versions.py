@@ -339,3 +339,26 @@ async def test_a_new_generation_ends_all_connections(caplog: pytest.LogCaptureFi
         await until(lambda: n0.transport.version_of("n1") == n1.transport.version_of("n0") == 3)
         n0.transport.send_all([Envelope("n1", BEAT)])
         await until(lambda: n1.sink.messages == [("n0", BEAT)])
+
+
+@pytest.mark.parametrize("generations", [(0, 1), (1, 0), (1, 2)])
+async def test_a_node_without_promises_takes_the_newest_generation(generations: tuple[int, int]) -> None:
+    """Whoever of both dials first."""
+    async with two(generations) as (n0, n1):
+        younger, older = sorted((n0, n1), key=lambda node: node.transport.generation)
+        younger.transport.has_no_generation = older.transport.has_no_generation = lambda: True
+        await until(lambda: n0.transport.generation == n1.transport.generation == max(generations))
+        await until(lambda: n0.transport.version_of("n1") == n1.transport.version_of("n0") == 3)
+        for one, name in ((n0, "n1"), (n1, "n0")):
+            one.transport.send_all([Envelope(name, BEAT)])
+        await until(lambda: n0.sink.messages == [("n1", BEAT)] and n1.sink.messages == [("n0", BEAT)])
+
+
+async def test_a_generation_never_falls() -> None:
+    """The log that fills up a node has the configurations from before the recovery."""
+    async with two((1, 1)) as (n0, n1):
+        await until(lambda: n0.sink.introduced and n1.sink.introduced)
+        n0.transport.set_peers({"n1": n1.address}, 3, 0)
+        assert n0.transport.generation == 1
+        await loop_turns()
+        assert n1.sink.disconnected == []
