@@ -343,7 +343,7 @@ async def test_a_new_generation_ends_all_connections(caplog: pytest.LogCaptureFi
 
 @pytest.mark.parametrize("generations", [(0, 1), (1, 0), (1, 2)])
 async def test_a_node_without_promises_takes_the_newest_generation(generations: tuple[int, int]) -> None:
-    """Whoever of both dials first."""
+    """In either direction."""
     async with two(generations) as (n0, n1):
         younger, older = sorted((n0, n1), key=lambda node: node.transport.generation)
         younger.transport.has_no_generation = older.transport.has_no_generation = lambda: True
