@@ -169,7 +169,7 @@ def _opened(config: "BrokerConfig", others: list[Path]) -> Iterator[list["Stoppe
 
 
 def _refuse_living(own: "Remains") -> None:
-    """A process that answers at a member's address may be that member: then no majority is gone, or a second group
+    """A process that answers at a member's address may be that member: then no majority is gone, or two groups
     would remain. Raises: UserError.
     """
     for member in own.newest.configuration.members:
