@@ -169,8 +169,8 @@ def _opened(config: "BrokerConfig", others: list[Path]) -> Iterator[list["Stoppe
 
 
 def _refuse_living(own: "Remains") -> None:
-    """A process that answers at a member's address may be that member: then no majority is gone, or two groups
-    would remain. Raises: UserError.
+    """A process that answers at a member's address may be that member: then no majority is gone, or there
+    would be two groups. Raises: UserError.
     """
     for member in own.newest.configuration.members:
         if member.id == own.node_id or not member.host:
