@@ -33,7 +33,7 @@ PORT_OFFSETS = (0, REPLICATION_PORT_OFFSET, 5)
 PORT_TRIES = 200
 PORTS_FROM, PORTS_FOR_A_WORKER, WORKERS_MAX = 21_000, 3_000, 3
 """Below the range of outgoing connections. Workers of pytest-xdist look at one moment: each in its part."""
-FAMILY_PORTS_MAX = 60
+FAMILY_PORTS_MAX = 80
 UNBOUNDED = "999999999/999999999"
 """As good as no bound on the expensive queries of one client."""
 
