@@ -103,7 +103,6 @@ class Action(StrEnum):
     MEMBER_REPLACE = "member.replace"
     MEMBER_MOVE = "member.move"
     MEMBER_ROLE = "member.role"
-    MEMBER_FORMAT = "member.format"
     USER_CREATE = "user.create"
     USER_UPDATE = "user.update"
     USER_DELETE = "user.delete"

@@ -27,7 +27,6 @@ _ACTIONS: Final = {
     ChangeKind.MOVE: Action.MEMBER_MOVE,
     ChangeKind.PROMOTE: Action.MEMBER_ROLE,
     ChangeKind.DEMOTE: Action.MEMBER_ROLE,
-    ChangeKind.FORMAT_LEVEL: Action.MEMBER_FORMAT,
 }
 _FORCE: Final = Field(
     default=False,
@@ -68,12 +67,6 @@ class NewRole(RequestSchema):
 
     role: Literal["voter", "learner"]
     force: bool = _FORCE
-
-
-class FormatLevel(RequestSchema):
-    """Which formats the group may use."""
-
-    level: int = Field(ge=1, le=1_000, description="3: members can be changed")
 
 
 class MemberRow(Schema):

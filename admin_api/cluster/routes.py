@@ -15,7 +15,6 @@ from admin_api.cluster.feed import Feed
 from admin_api.cluster.grpc_clients import GrpcClientView
 from admin_api.cluster.history import GroupHistory, History, HistorySample, HistoryView
 from admin_api.cluster.members import (
-    FormatLevel,
     MemberRow,
     MembersView,
     NewAddress,
@@ -370,11 +369,3 @@ async def put_member_role(
     """A learner gets the log and has no vote."""
     kind = ChangeKind.PROMOTE if new.role == "voter" else ChangeKind.DEMOTE
     return await make(services.members.change(group, kind, id=member_id, force=new.force))
-
-
-@replication_router.put("/format-level", summary="Let the group use newer formats", **_CHANGED)
-async def put_format_level(
-    services: ServicesDep, make: MakeDep, group: ReplicationGroup, wanted: FormatLevel
-) -> Response:
-    """Once every node runs a release that knows them; there is no way back."""
-    return await make(services.members.change(group, ChangeKind.FORMAT_LEVEL, level=wanted.level))

@@ -21,7 +21,7 @@ from dledger.core.membership import (
     voters_changed,
 )
 
-RAISE_COMMAND: Final = f"ledgermq member format-level {CHANGING_MEMBERS_LEVEL}"
+RAISE_COMMAND: Final = "ledgermq upgrade-finish"
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,26 +189,6 @@ def demote(
     _change(call, name, "demote", "PUT", path_of(member, "role"), body, asked, yes=yes, dry_run=dry_run)
 
 
-@app.command(name="format-level")
-@remote
-def format_level(
-    call: Call,
-    level: Annotated[int, typer.Argument(min=1, max=1_000, metavar="LEVEL", help="3: members can change.")],
-    group: GroupOption = None,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-) -> None:
-    """Let a group use newer formats, once all its nodes run a release that knows them. No way back."""
-    name = group or only_group(read_cluster(call))
-    wanted = ChangeCall(
-        "PUT",
-        path_of("replication", name, "format-level"),
-        lambda services: _planned(services, name, "format_level", {"level": level}),
-        {"level": level},
-    )
-    change(call, wanted, yes=yes, dry_run=dry_run)
-
-
 def _change(
     call: Call,
     group: str,

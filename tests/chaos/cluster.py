@@ -13,6 +13,7 @@ import asyncio
 import ctypes
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -89,6 +90,10 @@ class ChaosNode:
     public_ip: str
     store_root: Path
     disk: Disk
+    peers: tuple[str, ...] = ()
+    """The others of its dLegerPeers."""
+    is_joining: bool = False
+    """Whether it was started to join a running group."""
     starts: int = 0
     process: subprocess.Popen[bytes] | None = None
 
@@ -129,7 +134,11 @@ class ChaosCluster:
     node_count: int = 3
     disk: Disk = field(default_factory=Disk)
     settings: Mapping[str, str | int | bool] = field(default_factory=dict)
+    spare_count: int = 0
     nodes: dict[str, ChaosNode] = field(default_factory=dict)
+    """Those that belong to the group, or are to join it."""
+    spares: dict[str, ChaosNode] = field(default_factory=dict)
+    """All others; one that was removed may run."""
     namesrv: str = ""
     _network: Network | None = None
     _client: RemotingClient | None = None
@@ -143,17 +152,22 @@ class ChaosCluster:
     async def start(self) -> None:
         """Start everything and wait for a leader that takes messages."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        namesrv_port, broker_port, _ = free_ports(self.node_count)
+        count = self.node_count + self.spare_count
+        namesrv_port, broker_port, _ = free_ports(count)
         self.namesrv = f"127.0.0.1:{namesrv_port}"
         self._client = RemotingClient()
-        for number in range(self.node_count):
+        first = [f"n{number}" for number in range(self.node_count)]
+        for number in range(count):
             node_id = f"n{number}"
             folder = self.folder / node_id
             folder.mkdir(exist_ok=True)
             public_ip, port = f"127.0.0.{11 + number}", broker_port + 10 * number
             store = folder / "store"
-            self.nodes[node_id] = ChaosNode(node_id, port, folder, public_ip, store, self.disk)
-        MemberFiles(self.folder / CERTIFICATES).complete(GROUP, dict.fromkeys(self.nodes, ("127.0.0.1",)))
+            peers = tuple(other for other in first if other != node_id)
+            made = self.nodes if node_id in first else self.spares
+            made[node_id] = ChaosNode(node_id, port, folder, public_ip, store, self.disk, peers)
+        hosts = dict.fromkeys([*self.nodes, *self.spares], ("127.0.0.1",))
+        MemberFiles(self.folder / CERTIFICATES).complete(GROUP, hosts)
         await self._connect(namesrv_port)
         argv = ["-m", "namesrv", "--host", "127.0.0.1", "--port", str(namesrv_port)]
         argv += ["--kv-config", str(self.folder / "kvConfig.json")]
@@ -163,15 +177,31 @@ class ChaosCluster:
         await self.wait_leader(START_LIMIT_S)
 
     async def _connect(self, namesrv_port: int) -> None:
-        self._network = network = Network(list(self.nodes), self.rng)
-        for source in self.nodes.values():
-            for target in self.nodes.values():
+        known = [*self.nodes.values(), *self.spares.values()]
+        self._network = network = Network([node.node_id for node in known], self.rng)
+        for source in known:
+            for target in known:
                 if source is not target:
                     to = ("127.0.0.1", target.port + REPLICATION_PORT_OFFSET)
                     await network.add(source.node_id, target.node_id, to)
             await network.add(source.node_id, NAMESRV, ("127.0.0.1", namesrv_port))
             to = ("127.0.0.1", source.port)
             await network.add(CLIENTS, source.node_id, to, host=source.public_ip, port=source.port)
+
+    async def start_joining(self, node_id: str) -> None:
+        """Start a spare with an empty disk, to join those that are there."""
+        node = self.spares[node_id]
+        node.send_signal(signal.SIGKILL)
+        if node.process is not None:
+            node.process.wait()
+        shutil.rmtree(node.store_root, ignore_errors=True)
+        node.peers, node.is_joining = tuple(self.nodes), True
+        self.nodes[node_id] = self.spares.pop(node_id)
+        await self.restart(node_id)
+
+    def retire(self, node_id: str) -> None:
+        """The node belongs to the group no more. If it runs, it goes on."""
+        self.spares[node_id] = self.nodes.pop(node_id)
 
     def start_node(self, node_id: str) -> None:
         """Start a node that is down, on a disk without faults; `wait_answers` says when it is up."""
@@ -186,12 +216,9 @@ class ChaosCluster:
         node.starts += 1
 
     def _config(self, node: ChaosNode) -> dict[str, str | int | float | bool]:
-        peers = []
-        for other in self.nodes.values():
-            port = other.port + REPLICATION_PORT_OFFSET
-            if other is not node:
-                port = self.network.links[node.node_id, other.node_id].port
-            peers.append(f"{other.node_id}-127.0.0.1:{port}")
+        peers = [f"{node.node_id}-127.0.0.1:{node.port + REPLICATION_PORT_OFFSET}"]
+        links = self.network.links
+        peers += [f"{other}-127.0.0.1:{links[node.node_id, other].port}" for other in node.peers]
         return {
             "brokerIP1": node.public_ip,
             "bindAddress": "127.0.0.1",
@@ -200,6 +227,7 @@ class ChaosCluster:
             "storePathRootDir": str(node.store_root),
             "dLegerPeers": ";".join(peers),
             "dLegerSelfId": node.node_id,
+            "dLegerJoin": node.is_joining,
             "registerNameServerPeriod": 1000,
             "mappedFileSizeCommitLog": DATA_FILE_BYTES,
             "replicationTlsAgeMaxMs": CONNECTION_AGE_MAX_MS,
@@ -223,7 +251,8 @@ class ChaosCluster:
 
     async def stop(self) -> None:
         """End every process: asked first, and killed when that takes too long."""
-        processes = [node.process for node in self.nodes.values()] + [self._namesrv_process]
+        nodes = [*self.nodes.values(), *self.spares.values()]
+        processes = [*(node.process for node in nodes), self._namesrv_process]
         running = [process for process in processes if process is not None and process.poll() is None]
         for process in running:
             process.send_signal(signal.SIGCONT)
@@ -280,10 +309,12 @@ class ChaosCluster:
         """The last words of that."""
         return self.last_log(node_id)[-2000:]
 
-    async def ask(self, node_id: str, code: int, ext: Mapping[str, str] | None = None) -> RemotingCommand:
+    async def ask(
+        self, node_id: str, code: int, ext: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> RemotingCommand:
         """An operator's request, past all faults. Raises RemotingError."""
         assert self._client is not None
-        request = RemotingCommand(code=code, ext_fields=dict(ext or {}))
+        request = RemotingCommand(code=code, ext_fields=dict(ext or {}), body=body)
         return await self._client.invoke(self.nodes[node_id].own_address, request, STATUS_LIMIT_S)
 
     async def status(self, node_id: str) -> dict[str, Any] | None:
@@ -329,7 +360,7 @@ class ChaosCluster:
             statuses = await self.statuses()
             keys = ("term", "leaderId", "endIndex", "committedIndex", "appliedIndex")
             seen = {tuple(status[key] for key in keys) for status in statuses.values()}
-            if len(statuses) != self.node_count or len(seen) != 1:
+            if len(statuses) != len(self.nodes) or len(seen) != 1:
                 return None
             _, leader, *indexes = seen.pop()
             return statuses if leader and len(set(indexes)) == 1 else None

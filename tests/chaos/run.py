@@ -138,12 +138,13 @@ async def start_run(
     seed: int,
     *,
     nodes: int = 3,
+    spares: int = 0,
     disk: Disk | None = None,
     settings: Mapping[str, str | int | bool] | None = None,
 ) -> AsyncIterator[Run]:
     """A cluster with clients at work; everything of it has ended when the context is left."""
     rng = random.Random(seed)
-    cluster = ChaosCluster(folder, rng, nodes, disk or Disk(), settings or {})
+    cluster = ChaosCluster(folder, rng, nodes, disk or Disk(), settings or {}, spares)
     history = folder / "history.jsonl"
     with HistoryWriter(history) as writer:
         try:

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from admin_api.settings import QUERIES_KEY
-from ledgermq.local.plan import METRICS_PORT_STEP, is_free
+from ledgermq.local.plan import METRICS_PORT_STEP, is_free, require_plan
 from remoting.codes import RequestCode
 from tests.integration.client_runs import ROOT
 from tests.integration.waiting import wait_for
@@ -33,7 +33,7 @@ PORT_OFFSETS = (0, REPLICATION_PORT_OFFSET, 5)
 PORT_TRIES = 200
 PORTS_FROM, PORTS_FOR_A_WORKER, WORKERS_MAX = 21_000, 3_000, 3
 """Below the range of outgoing connections. Workers of pytest-xdist look at one moment: each in its part."""
-FAMILY_PORTS_MAX = 60
+FAMILY_PORTS_MAX = 80
 UNBOUNDED = "999999999/999999999"
 """As good as no bound on the expensive queries of one client."""
 
@@ -73,11 +73,12 @@ def free_ports(nodes: int) -> tuple[int, int, int]:
 class Cluster:
     """One local cluster. `start` waits for READY; `stop` ends every process it knows of."""
 
-    def __init__(self, folder: Path, nodes: int = 3) -> None:
+    def __init__(self, folder: Path, nodes: int = 3, *, nodes_max: int = 0) -> None:
+        """`nodes_max`: so many have free ports, if that is more."""
         self.folder = folder
         self.data = folder / "data"
         self.node_count = nodes
-        self.namesrv_port, self.broker_port, self.admin_port = free_ports(nodes)
+        self.namesrv_port, self.broker_port, self.admin_port = free_ports(max(nodes, nodes_max))
         self.namesrv = f"127.0.0.1:{self.namesrv_port}"
         self.admin = f"http://127.0.0.1:{self.admin_port}"
         self.grpc_port = self.admin_port + 1
@@ -178,6 +179,14 @@ class Cluster:
         status = wait_for(f"{node_id} answers again", answer, READY_LIMIT_S)
         self._started.append(psutil.Process(status["pid"]))
         self.nodes[node_id] = replace(self.nodes[node_id], pid=status["pid"])
+
+    def start_joined(self, node_id: str) -> None:
+        """Start a node that `ledgermq member add --local` or `replace --local` has put into the plan."""
+        node = require_plan(self.data).node(node_id)
+        self.nodes[node_id] = NodeProcess(
+            node_id, 0, node.remoting_address, node.replication_address, node.metrics_url
+        )
+        self.restart(node_id)
 
     def _spawn(self, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
         """Start the command line; its output goes to `<name>.out` and `<name>.err`."""

@@ -29,7 +29,7 @@ export function Members({ group }) {
       <${Table} label=${`Members of ${group.group}`} columns=${columnsOf(group)} rows=${members} keyOf=${(node) => node.id} />
       <div class="actions">
         ${membership.formatLevel < LEVEL
-          ? html`<${Button} onClick=${() => raiseFormat(group)}>Let members change…<//>`
+          ? html`<p class="note">Members can change after <code>ledgermq upgrade-finish</code>.</p>`
           : html`<${Button} onClick=${() => add(group)}>Add a member…<//>`}
       </div>
     </details>`;
@@ -137,10 +137,4 @@ async function setRole(group, id, role) {
   if (values === null) return;
   const verb = isVoter ? "Let it vote" : "Take its vote";
   await change(values, id, { title, verb, method: "PUT", path: `${memberPath(group, id)}/role`, body: { ...values, role } });
-}
-
-async function raiseFormat(group) {
-  const title = `Let the members of ${group.group} change`;
-  const path = `/api/v1/replication/${encodeURIComponent(group.group)}/format-level`;
-  await makeChange({ title, verb: "Raise the format level", method: "PUT", path, body: { level: LEVEL }, typed: group.group });
 }

@@ -220,7 +220,7 @@ CROWD = group("n0", others=tuple(member(f"n{number}", MemberRole.LEARNER) for nu
             "The change before this one",
         ),
         (group("n0", level=2), ADD, "of level 2, in which the members are those of dLegerPeers for good"),
-        (group("n0", level=2), ADD, "`ledgermq member format-level 3` raises it"),
+        (group("n0", level=2), ADD, "`ledgermq upgrade-finish` raises it"),
         (THREE, {"change": "format_level", "level": 3}, "of level 3 already; there is no way back."),
         (THREE, {"change": "format_level", "level": 2}, "of level 3 already"),
         (THREE, {"change": "format_level", "level": 4}, "This release knows formats up to level 3, not 4."),

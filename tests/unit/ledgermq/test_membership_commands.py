@@ -101,13 +101,13 @@ def test_every_change_is_one_of_the_leader(run: CommandLine, group: ClosedGroup)
     }
 
 
-def test_the_format_is_raised(run: CommandLine, group: ClosedGroup) -> None:
+def test_fixed_members_are_refused_by_the_command_that_lets_them_change(
+    run: CommandLine, group: ClosedGroup
+) -> None:
     group.configuration = Configuration(group.configuration.members, 2)
     group.refresh()
     refused = member(run, "add", "n3", ADDRESS, "--yes")
-    assert (refused.code, "`ledgermq member format-level 3` raises it" in refused.err) == (1, True)
-    assert member(run, "format-level", "3", "--yes").code == 0
-    assert group.configuration.format_level == 3
+    assert (refused.code, "`ledgermq upgrade-finish` raises it" in refused.err) == (1, True)
 
 
 def test_force_says_what_it_may_cost(run: CommandLine, group: ClosedGroup) -> None:
@@ -146,7 +146,6 @@ def test_the_same_over_a_service(run: CommandLine) -> None:
         run("member", "move", "n3", ADDRESS, *options)
         run("member", "promote", "n3", *options)
         run("member", "demote", "n3", *options)
-        run("member", "format-level", "3", *options)
     first = [(asked.method, asked.target, asked.body) for asked in admin.asked[::2]]
     base = "/api/v1/replication/b/members"
     assert first == [
@@ -156,7 +155,6 @@ def test_the_same_over_a_service(run: CommandLine) -> None:
         ("PUT", f"{base}/n3/address", {"address": ADDRESS, "force": False}),
         ("PUT", f"{base}/n3/role", {"role": "voter"}),
         ("PUT", f"{base}/n3/role", {"role": "learner", "force": False}),
-        ("PUT", "/api/v1/replication/b/format-level", {"level": 3}),
     ]
 
 
