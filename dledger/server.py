@@ -370,9 +370,8 @@ class DLedgerServer:
         self._unwritten_bytes_max = unwritten_bytes_max
         self._written_position = store.end_position
         self._commit_notifier = CommitNotifier(self._node, self._notify_readable)
-        run = self._writer.run
         self._repairer = Repairer(
-            config, self._node, store, send=self._send_now, run_on_writer=run, fail=self._fail
+            config, self._node, store, send=self._send_now, run_on_writer=self._writer.run, fail=self._fail
         )
         watch = (self._now_ms, scrub or ScrubLimits(), self.on_damaged, self._fail)
         self._maintenance = Maintenance(self._node, store, self._writer, *watch)

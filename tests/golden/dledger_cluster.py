@@ -15,7 +15,7 @@ from dledger.core.reads import FIRST_ROUND
 from dledger.core.types import HardState, Impairment, Role
 from tests.golden.dledger_host import FixedRng, Hosts, InFlight, Member
 from tests.golden.runner import Command, parse_command
-from tests.golden.words import message_words
+from tests.golden.words import configuration_words, message_words
 from tests.support.memory_log import MemoryLog
 
 ROUNDS_MAX = 500
@@ -360,6 +360,16 @@ class Cluster(Hosts):
         for name in command.words or self.members:
             member = self.members[name]
             self.print(self._status(member) if member.node else f"{name} is down")
+
+    def do_who(self, command: Command) -> None:
+        """who n0: the configurations of its log."""
+        for name in command.words:
+            history = self.members[name].live.members.history
+            entries = history.entries if history is not None else ()
+            words = [
+                f"{each.index}@{each.term} {configuration_words(each.configuration)}" for each in entries
+            ]
+            self.print(f"{name} members: {' '.join(words) or 'of its file'}")
 
     def do_log(self, command: Command) -> None:
         """Prints the entries of each node: index@term "body"."""
