@@ -256,7 +256,7 @@ class MemberConnections:
         self._departure_s = departure_ms / 1000 + 1
         self._members = members = node.members
         # It may have lost the entry that says so, and it neither leads nor votes against anyone.
-        transport.has_no_generation = lambda: node.is_impaired
+        transport.has_no_generation = lambda: node.is_vote_lost
         self._known = members.configuration
         self._departing: dict[str, Address] = {}
         self._apply()

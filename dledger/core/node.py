@@ -190,6 +190,11 @@ class Node:
         return self._repair is not None
 
     @property
+    def is_vote_lost(self) -> bool:
+        """Whether it may have forgotten its term and vote, as with an empty disk."""
+        return self._repair is not None and self._repair.impairment.is_vote_lost
+
+    @property
     def is_sound(self) -> bool:
         """Whether its log can be read and it remembers its promises."""
         return self._repair is None and self._damage is None
