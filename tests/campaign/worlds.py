@@ -9,7 +9,7 @@ hundreds of elections an hour. `damage`: the same, and disks lose what was on th
 reads by read index. `choices`: whole nodes that are asked for linearizable reads and answers of followers.
 `disk`: the core on the real entry store, whose machine loses power between two file operations. `pairs`: each
 of these three in a group of two. `node-pairs`: two whole nodes. `replicated`: whole nodes whose
-acknowledgements do not wait for disks.
+acknowledgements do not wait for disks. `members`: whole nodes of a group whose members change.
 """
 
 import enum
@@ -54,6 +54,7 @@ class World(enum.StrEnum):
     PAIRS = "pairs"
     NODE_PAIRS = "node-pairs"
     REPLICATED = "replicated"
+    MEMBERS = "members"
 
 
 WEIGHTS = {
@@ -77,7 +78,7 @@ VARIANTS = {
 }
 """Every second seed of these is of the variant; the others keep their meaning."""
 RARER_VARIANTS = {
-    World.NODE: ((World.NODE_PAIRS, 0.2), (World.REPLICATED, 0.4)),
+    World.NODE: ((World.NODE_PAIRS, 0.15), (World.REPLICATED, 0.3), (World.MEMBERS, 0.3)),
     World.GROUP: ((World.PAIRS, 0.15),),
     World.DAMAGE: ((World.PAIRS, 0.15),),
 }
@@ -145,7 +146,7 @@ def trace(seed: int, world: World | None = None) -> tuple[list[str], Run]:
 _NODE_WORLDS = (
     *(World.NODE, World.STALLS, World.STRANGERS, World.CLIENTS, World.TRANSACTIONS),
     *(World.WRITERS, World.TIMERS, World.POPS, World.DELETIONS, World.NODE_PAIRS, World.REPLICATED),
-    World.CHOICES,
+    *(World.CHOICES, World.MEMBERS),
 )
 
 
@@ -163,6 +164,8 @@ def _make_node(seed: int, world: World, is_tracing: bool = False) -> node_world.
         return node_world.World(node_options.draw_hostile_options(seed), is_tracing=is_tracing)
     if world is World.NODE_PAIRS:
         return node_world.World(node_options.draw_pair_options(seed), is_tracing=is_tracing)
+    if world is World.MEMBERS:
+        return node_world.World(node_options.draw_changing_options(seed), is_tracing=is_tracing)
     if world is World.REPLICATED:
         return node_world.World(node_options.draw_replicated_options(seed), is_tracing=is_tracing)
     options = node_options.draw_options(seed)
@@ -230,4 +233,5 @@ _RUNNERS: dict[World, Callable[[int], Run]] = {
     World.PAIRS: _run_group(World.PAIRS),
     World.NODE_PAIRS: _run_node(World.NODE_PAIRS),
     World.REPLICATED: _run_node(World.REPLICATED),
+    World.MEMBERS: _run_node(World.MEMBERS),
 }

@@ -5,7 +5,7 @@ sound again and its disk holds everything that is committed.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from commitlog.dledger_commit_log import store_directory
@@ -30,17 +30,20 @@ class Damage:
         self._strangers = set(nodes)
         """Nodes not yet seen sound: a new group's member does not vote either until it has met all others."""
 
-    def may_strike(self, machine: Machine) -> bool:
+    def may_strike(self, machine: Machine, voters: Collection[str] | None = None) -> bool:
         """Whether the sound ones are a majority without this one, or the other one of two is sound: it has
-        everything that was committed. Forgets who has healed.
+        everything that was committed. Forgets who has healed. `voters`: all nodes unless they are given.
         """
         damaged = self._checker.damaged
+        damaged &= self._nodes.keys()
+        self._strangers &= self._nodes.keys()
         for name in sorted(damaged | self._strangers):
             if self._is_sound(self._nodes[name]):
                 damaged.discard(name)
                 self._strangers.discard(name)
         impaired = {name for name, node in self._nodes.items() if _is_impaired(node) or _may_not_read(node)}
-        damaged_max = 1 if len(self._nodes) == 2 else (len(self._nodes) - 1) // 2
+        voting = len(self._nodes if voters is None else voters)
+        damaged_max = 1 if voting == 2 else (voting - 1) // 2
         return len(damaged | impaired | self._strangers | {machine.name}) <= damaged_max
 
     def _is_sound(self, machine: Machine) -> bool:

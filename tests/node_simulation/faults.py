@@ -84,6 +84,8 @@ class Faults:
         for machine in [*self._nodes.values(), self._name_server, *self._clients.values()]:
             self._mend_disk(machine)
             machine.resume()
+            if machine.is_gone:
+                continue
             if not machine.is_up:
                 machine.start()
             elif machine.process is not None:
@@ -93,7 +95,7 @@ class Faults:
         """A process that went down is started again, after so long."""
 
         def restart() -> None:
-            if not machine.is_up:
+            if not machine.is_up and not machine.is_gone:
                 machine.start()
 
         self._clock.schedule(1_000 * delay_ms, restart)

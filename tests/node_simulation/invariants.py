@@ -14,6 +14,7 @@ from commitlog.consume_queues import NOT_QUEUED
 from commitlog.dispatch import STATE_TOPIC, topics_deleted_by
 from commitlog.entry import HEADER_BYTES, entry_position, entry_starts
 from commitlog.record import Record
+from dledger.core.membership import Configuration, ConfigurationEntry
 from dledger.core.node import Node
 from dledger.core.types import NO_INDEX, DamagedEntryError, EntryRange, Role
 from dledger.server import DLedgerServer
@@ -52,6 +53,17 @@ class Checker:
     """All of these ever: a bit of a consume queue may be found long after the log is sound again."""
     deletions: dict[str, list[int]] = field(default_factory=dict)
     """By topic, the entries that delete it: behind each its queues begin at offset 0."""
+    are_members_changing: bool = False
+    wiped: set[str] = field(default_factory=set)
+    """Nodes whose disks were damaged and that are no members, or were not then."""
+    joined: set[str] = field(default_factory=set)
+    """Nodes that were no members at first."""
+    configuration: ConfigurationEntry | None = None
+    """The newest one that a node has called committed."""
+    in_use: dict[str, ConfigurationEntry] = field(default_factory=dict)
+    """By node, the newest configuration in its log when it last ran."""
+    _before: dict[str, ConfigurationEntry] = field(default_factory=dict)
+    """By node, the one that it used before."""
     _commit_terms: list[int] = field(default_factory=list)
     """By index, the term in which the entry was first known to be committed."""
     _nodes: dict[str, NodeRecord] = field(default_factory=dict)
@@ -72,13 +84,89 @@ class Checker:
         record = self._nodes.setdefault(machine.name, NodeRecord())
         if record.life != machine.lives:
             is_alone = len(self.machines) == 1  # it may use a term again of which nothing became durable
-            knows = is_alone or machine.name in self.damaged or node.term >= record.led_term
+            forgot = machine.name in self.damaged or machine.name in self.wiped
+            knows = is_alone or forgot or node.term >= record.led_term
             require(knows, machine.name, "forgot that it led term", record.led_term)
             record.life, record.term, record.commit_index = machine.lives, node.term, NO_INDEX
             record.role = Role.FOLLOWER
         elif (record.term, record.role, record.commit_index) == (node.term, node.role, node.commit_index):
+            if self.are_members_changing:
+                self._note_membership(machine.name, node, engine_of(process.broker))
             return
         self._check(machine, record, node, engine_of(process.broker))
+
+    def forget(self, name: str) -> None:
+        """It is a member no more, and its files may be gone."""
+        if name in self.damaged:
+            self.damaged.remove(name)
+            self.wiped.add(name)
+        self.in_use.pop(name, None)
+
+    def known_ids(self) -> set[str]:
+        """Who is a member in the last committed configuration, or in one that may yet be committed."""
+        last = self.configuration
+        if last is None:
+            return {each for entry in self.in_use.values() for each in entry.configuration.ids}
+        later = [
+            entry for entry in self.in_use.values() if (entry.term, entry.index) > (last.term, last.index)
+        ]
+        return {each for entry in (last, *later) for each in entry.configuration.ids}
+
+    @property
+    def newest(self) -> ConfigurationEntry:
+        """In any node's log: some are committed only when a machine has moved as they say."""
+        return max(self.in_use.values(), key=lambda entry: (entry.term, entry.index))
+
+    def _note_membership(self, name: str, node: Node, engine: DLedgerServer) -> None:
+        """A leader changes its group by steps between which each majority shares a member with each (thesis
+        4.1), and begins one only when the step before it and an entry of its own term are committed.
+        """
+        entry, old = engine.members, self.in_use.get(name)
+        if entry != old:
+            if old is not None:
+                self._before[name] = old
+                if node.role is Role.LEADER and entry.term == node.term and entry.index > old.index:
+                    self._check_step(name, node, old, entry)
+            self.in_use[name] = entry
+        is_of_group = entry.index != NO_INDEX or name not in self.joined
+        if (
+            node.is_configuration_committed
+            and is_of_group
+            and (self.configuration is None or entry.index > self.configuration.index)
+        ):
+            self.configuration = entry
+
+    def _check_step(self, name: str, node: Node, old: ConfigurationEntry, new: ConfigurationEntry) -> None:
+        require(overlap(old.configuration, new.configuration), name, "steps from", old, "to", new)
+        require(old.index <= node.commit_index, name, "goes on to", new, "and has not committed", old)
+        is_own = node.term_at(new.index - 1) == node.term
+        require(is_own, name, "changes members before an entry of its own term:", new)
+
+    def _check_leader_knows_members(self, name: str, node: Node, engine: DLedgerServer) -> None:
+        """No majority that has elected it is without one of any majority that committed (thesis 4.1)."""
+        known, entry = self.configuration, engine.members
+        if known is None or known.index >= len(self._commit_terms):
+            return
+        if known.index == NO_INDEX or self._commit_terms[known.index] < node.term:
+            require(entry.index >= known.index, name, "leads with", entry, "after", known, "was committed")
+            require(overlap(entry.configuration, known.configuration), name, "leads with", entry, known)
+
+    def removed_turned(self, machine: Machine) -> None:
+        """Of a machine that is no member any more: it does not lead in a term in which another one does."""
+        process = machine.process
+        if process is not None and process.broker is not None:
+            node = node_of(process.broker)
+            if node.role is Role.LEADER:
+                first = self.leaders.setdefault(node.term, machine.name)
+                require(first == machine.name, "two leaders in term", node.term, first, machine.name)
+
+    def _is_majority(self, name: str, holders: list[str]) -> bool:
+        """In what the node or a leader that runs goes by, or went by before its last change."""
+        leaders = [each for each, record in self._nodes.items() if record.role is Role.LEADER]
+        names = [name, *(each for each in leaders if each in self.machines)]
+        entries = [known.get(each) for known in (self.in_use, self._before) for each in names]
+        voters = [entry.configuration.voters for entry in entries if entry is not None]
+        return any(2 * len(set(holders) & set(each)) > len(each) for each in voters)
 
     def ends(self, machine: Machine, is_power_lost: bool) -> None:
         """Called before a process ends within a turn: it may have answered what it committed in this turn."""
@@ -99,6 +187,7 @@ class Checker:
         name = machine.name
         require(node.term >= record.term, name, "term falls", record.term, node.term)
         record.term = node.term
+        self._note_membership(name, node, engine)
         require(node.commit_index <= node.end_index, name, "commit above end", node.commit_index)
         if node.role is Role.LEADER and (record.role is not Role.LEADER or record.led_term != node.term):
             first = self.leaders.setdefault(node.term, name)
@@ -108,6 +197,7 @@ class Checker:
             if isinstance(self.disks, PageCaches):
                 self._forget_lost(name, node, self.disks)
             self.check_epochs(name, engine)
+            self._check_leader_knows_members(name, node, engine)
         record.role = node.role
         if node.commit_index != record.commit_index:
             require(node.commit_index > record.commit_index, name, "commit falls to", node.commit_index)
@@ -207,7 +297,7 @@ class Checker:
             or self.disks.has_promised(machine, position + start, data[start:])
         ]
         require(
-            2 * len(holders) > len(self.machines),
+            self._is_majority(name, holders),
             name, "commits", found.first_index, "to", found.last_index, "that is on the disks of", holders,
         )  # fmt: skip
 
@@ -270,6 +360,13 @@ def unharmed(fs: MemoryFs) -> Iterator[None]:
         yield
     finally:
         fs.faults = faults
+
+
+def overlap(one: Configuration, other: Configuration) -> bool:
+    """Whether each majority of one has a member in common with each of the other."""
+    first, second = set(one.voters), set(other.voters)
+    needed = max(0, one.quorum - len(first - second)) + max(0, other.quorum - len(second - first))
+    return needed > len(first & second)
 
 
 def engine_of(broker: Broker) -> DLedgerServer:

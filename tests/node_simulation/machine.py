@@ -94,6 +94,8 @@ class Machine:
     fs: MemoryFs = field(default_factory=MemoryFs)
     process: Process | None = None
     lives: int = 0
+    is_gone: bool = False
+    """For good: it is not started when the faults end."""
     runs_since_us: int = 0
     """World time of the last start or end of a pause."""
     credentials: MemberCredentials | None = None
@@ -164,6 +166,12 @@ class Machine:
         self._end(process, is_power_lost=is_power_lost)
         if is_power_lost:
             self.lose_power()
+
+    def move(self, ip: str, program: Program) -> None:
+        """To another address, with its disk: of a machine without a running process."""
+        assert self.process is None, f"{self.name} is running"
+        self.ip, self.program = ip, program
+        self.site = self.surroundings.network.attach(ip)
 
     def lose_power(self) -> None:
         """Of a machine without a running process."""

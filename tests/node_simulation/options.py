@@ -59,6 +59,19 @@ class WorkloadOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class MembershipOptions:
+    """`change_ms`: mean virtual time between two changes. `voters_max`: more are not added. Probabilities of
+    what becomes of a machine that was removed.
+    """
+
+    change_ms: int = 3_000
+    voters_max: int = 5
+    machines_max: int = 7
+    left_running_probability: float = 0.5
+    stranger_probability: float = 0.3
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """Everything that decides a run, the seed of its chance included."""
 
@@ -72,6 +85,8 @@ class Options:
     faults: FaultOptions = field(default_factory=FaultOptions)
     workload: WorkloadOptions = field(default_factory=WorkloadOptions)
     stalls: StallOptions = field(default_factory=StallOptions)
+    membership: MembershipOptions | None = None
+    """With them members are added, removed and replaced."""
     strangers: StrangerOptions | None = None
     """With them the members of the group have certificates."""
 
@@ -100,6 +115,27 @@ def draw_stalling_options(seed: int) -> Options:
 def draw_hostile_options(seed: int) -> Options:
     """As `draw_options`, with certificates and those who do not belong to the group: another family too."""
     return replace(draw_options(seed), strangers=draw_strangers(seed))
+
+
+def draw_membership(seed: int) -> MembershipOptions:
+    """The options of a seed; always the same ones."""
+    rng = random.Random(f"{seed} membership")
+    return MembershipOptions(
+        change_ms=rng.choice((500, 2_000, 5_000)),
+        voters_max=rng.choice((3, 5)),
+        left_running_probability=rng.choice((0.0, 0.5, 1.0)),
+        stranger_probability=rng.choice((0.0, 0.5)),
+    )
+
+
+def draw_changing_options(seed: int) -> Options:
+    """As `draw_options`, and members change: another family too. Disks are damaged only where a machine is
+    replaced that is gone.
+    """
+    options = draw_options(seed)
+    nodes = random.Random(f"{seed} first members").choice((1, 2, 3, 3, 3, 5))
+    faults = replace(options.faults, damage_ms=0, disk_error_ms=0)
+    return replace(options, nodes=nodes, faults=faults, membership=draw_membership(seed))
 
 
 def draw_replicated_options(seed: int) -> Options:

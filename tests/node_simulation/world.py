@@ -11,6 +11,7 @@ from pathlib import Path
 
 from broker.config import BrokerConfig, config_from
 from commitlog.errors import CorruptLogError, DamagedQueueError, DamagedRecordError
+from dledger.core.membership import Configuration, MemberRole
 from dledger.core.types import NO_INDEX
 from dledger.writer import Durability
 from tests.histories.checker import check
@@ -22,8 +23,9 @@ from tests.node_simulation.faults import Faults, is_leader
 from tests.node_simulation.invariants import Checker, engine_of, node_of
 from tests.node_simulation.losses import Disks, PageCaches, without_lost
 from tests.node_simulation.machine import DiskOptions, Machine, Process, Program, Surroundings
+from tests.node_simulation.membership import Machines, MemberChanges
 from tests.node_simulation.net import Network, NetworkOptions
-from tests.node_simulation.options import Options, draw_options, draw_stalling_options
+from tests.node_simulation.options import MembershipOptions, Options, draw_options, draw_stalling_options
 from tests.node_simulation.programs import NAME_SERVER_PORT, NodeProgram, name_server_program
 from tests.node_simulation.stalls import Stalls
 from tests.node_simulation.strangers import Stranger, StrangerOptions, credentials_of, old_member
@@ -35,6 +37,8 @@ ROOT = Path("/store")
 NAME_SERVER_IP = "10.0.1.1"
 OLD_MEMBER_IP = "10.0.9.66"
 LISTEN_PORT = 10911
+REPLICATION_PORT = LISTEN_PORT + 3
+QUIET_MS = 8_000
 START_MS = 3_000
 LIVENESS_LIMIT_MS = 120_000
 READER = "reader"
@@ -91,6 +95,8 @@ class World:
         )  # fmt: skip
         names = [f"n{number}" for number in range(options.nodes)]
         self.nodes = {name: self._node(name, number) for number, name in enumerate(names)}
+        self.removed: list[Machine] = []
+        """Nodes that were members once, off or still running."""
         self.name_server = self._machine("ns", NAME_SERVER_IP, name_server_program)
         self.checker = Checker(self.nodes, self._disks())
         self.surroundings.before_end = self.checker.ends
@@ -100,11 +106,15 @@ class World:
             name: self._machine(name, f"10.0.2.{number + 1}", program)
             for number, (name, program) in enumerate(self.workload.programs().items())
         }
+        damage = Damage(self.rng, self.nodes, self.checker)
         self.faults = Faults(
             self.clock, self.rng, options.faults, self.network, self.nodes, self.name_server, self.clients,
-            Damage(self.rng, self.nodes, self.checker), self.stalls, options.stalls.close_ms,
+            damage, self.stalls, options.stalls.close_ms,
         )  # fmt: skip
         self.faults.on_client_crash = self.workload.crashed
+        self.changes: MemberChanges | None = None
+        if options.membership is not None:
+            self._change_members(options.membership, damage)
         self.stranger: Stranger | None = None
         self.outsiders: list[Machine] = []
         if options.strangers is not None:
@@ -141,8 +151,12 @@ class World:
         self.outsiders.append(old)
 
     def _config(self, number: int) -> BrokerConfig:
-        peers = ";".join(f"n{n}-10.0.0.{n + 1}:{LISTEN_PORT + 3}" for n in range(self.options.nodes))
-        ip = f"10.0.0.{number + 1}"
+        peers = {f"n{n}": f"10.0.0.{n + 1}" for n in range(self.options.nodes)}
+        return self._config_of(f"n{number}", peers)
+
+    def _config_of(self, name: str, peers: dict[str, str], *, joins: bool = False) -> BrokerConfig:
+        """A configuration file. `peers`: the addresses of members, its own among them."""
+        ip = peers[name]
         config = config_from(
             {
                 "brokerIP1": ip,
@@ -151,14 +165,60 @@ class World:
                 "listenPort": LISTEN_PORT,
                 "namesrvAddr": f"{NAME_SERVER_IP}:{NAME_SERVER_PORT}",
                 "storePathRootDir": ROOT,
-                "dLegerPeers": peers,
-                "dLegerSelfId": f"n{number}",
+                "dLegerPeers": ";".join(f"{peer}-{at}:{REPLICATION_PORT}" for peer, at in peers.items()),
+                "dLegerSelfId": name,
                 "defaultTopicQueueNums": self.options.workload.queues,
                 "cleanFileForciblyEnable": False,
+                "dLegerJoin": joins,
                 "slowPutMs": 0,  # measured in real time, which no seed decides
             }
         )
         return config.model_copy(update=self.options.config)  # smaller files than a real node may have
+
+    # -- members that change
+
+    def _change_members(self, options: MembershipOptions, damage: Damage) -> None:
+        rng = random.Random(f"{self.options.seed} member changes")
+        machines = Machines(
+            self.nodes, self.removed, REPLICATION_PORT, self._make_joining, self._new_ip, self._move,
+            self._retire, self._recall,
+        )  # fmt: skip
+        self.changes = MemberChanges(self.clock, options, rng, machines, self.checker, damage, self.trace)
+        self.checker.are_members_changing = True
+        self._free_ips = iter(f"10.0.5.{number}" for number in range(1, 255))
+
+    def _make_joining(self, name: str, members: Configuration) -> Machine:
+        peers = {member.id: member.host for member in members.members}
+        ip = self._new_ip()
+        config = self._config_of(name, {**peers, name: ip}, joins=True)
+        self.checker.joined.add(name)
+        machine = self.nodes[name] = self._machine(name, ip, NodeProgram(config, self._stopped))
+        return machine
+
+    def _new_ip(self) -> str:
+        return next(self._free_ips)
+
+    def _move(self, machine: Machine, ip: str) -> None:
+        members = self.checker.newest.configuration.members
+        peers = {member.id: member.host for member in members}
+        config = self._config_of(machine.name, {**peers, machine.name: ip})
+        machine.move(ip, NodeProgram(config, self._stopped))
+
+    def _retire(self, machine: Machine) -> None:
+        del self.nodes[machine.name]
+        self.checker.forget(machine.name)
+        self.removed.append(machine)
+
+    def _recall(self, machine: Machine) -> None:
+        self.removed.remove(machine)
+        self.nodes[machine.name] = machine
+
+    def _members(self) -> list[Machine]:
+        """Those whom the last committed configuration has."""
+        last = self.checker.configuration
+        if self.changes is None or last is None:
+            return list(self.nodes.values())
+        return [self.nodes[each] for each in last.configuration.ids if each in self.nodes]
 
     # -- what machines tell
 
@@ -176,9 +236,12 @@ class World:
             self._failure = error
 
     def _after_turn(self, machine: Machine) -> None:
-        if machine.name in self.nodes:
+        if machine in self.removed or machine.name in self.nodes:
             try:
-                self.checker.turned(machine)
+                if machine in self.removed:
+                    self.checker.removed_turned(machine)
+                else:
+                    self.checker.turned(machine)
             except Exception as error:  # noqa: BLE001 (it comes out of the run, not out of a node's loop)
                 self.fail(error)
 
@@ -247,7 +310,7 @@ class World:
         """All nodes run, and their disks hold one log, committed to its end."""
         leader = self.leader()
         ends = set()
-        for machine in self.nodes.values():
+        for machine in self._members():
             if machine.process is None or machine.process.broker is None:
                 return False
             node = node_of(machine.process.broker)
@@ -259,7 +322,7 @@ class World:
 
     def is_repaired(self) -> bool:
         """What was damaged is whole again."""
-        damaged = [self.nodes[name] for name in sorted(self.checker.damaged)]
+        damaged = [self.nodes[name] for name in sorted(self.checker.damaged) if name in self.nodes]
         return all(self.checker.missing(machine) == NO_INDEX for machine in damaged)
 
     def describe(self) -> str:
@@ -298,18 +361,25 @@ class World:
         if self.stranger is not None:
             self.stranger.is_on = True
         self.faults.start()
+        if self.changes is not None:
+            self.changes.start()
         self.run_for(self.options.safety_ms)
         self.workload.stop()
+        if self.changes is not None:
+            self.changes.stop()
         self.faults.stop()
         self.network.options = NetworkOptions()
         self.surroundings.disk = DiskOptions()
         self._replace_stranded()
         writable_after_ms = self.run_until(self.is_writable, "a writable leader")
+        if self.changes is not None:
+            self.run_until(self._are_settled, "only members are there, and every joining one votes")
         self.run_until(self.workload.is_done, "everything acknowledged is consumed")
         converged_after_ms = self.run_until(self.is_converged, "all nodes at one end")
         self._read_back()
         self.run_until(self.is_converged, "all nodes at one end")
         self.run_until(self.is_repaired, "all disks hold what is committed")
+        self._check_members()
         self.checker.check_logs()
         self._check_outsiders()
         report = self._judge()
@@ -344,9 +414,30 @@ class World:
 
     def _fault_counts(self) -> dict[str, int]:
         counts = self.faults.counts | self.stalls.counts | (self.stranger.counts if self.stranger else {})
+        if self.changes is not None:
+            counts |= self.changes.counts
         if isinstance(self.checker.disks, PageCaches):
             counts |= {"loss by power failures": self.checker.disks.losses}
         return counts
+
+    def _check_members(self) -> None:
+        """Those of the last committed configuration are a group in which nothing happens, whatever those do
+        who were members once.
+        """
+        if self.changes is None:
+            return
+        elections = self.checker.elections
+        self.run_for(QUIET_MS)
+        require(self.checker.elections == elections, "elections in a healthy group", self.describe())
+
+    def _are_settled(self) -> bool:
+        last = self.checker.configuration
+        members = set() if last is None else set(last.configuration.ids)
+        is_joining = last is not None and any(
+            each.role is MemberRole.JOINING or each.replaces is not None
+            for each in last.configuration.members
+        )
+        return members == set(self.nodes) and not is_joining
 
     def _check_outsiders(self) -> None:
         """No member has believed that another machine is one."""
@@ -354,7 +445,11 @@ class World:
             assert machine.process is not None
             assert machine.process.broker is not None
             known = dict(engine_of(machine.process.broker).client_addresses)
-            is_true = all(self.nodes[name].ip == address.partition(":")[0] for name, address in known.items())
+            is_true = all(
+                self.nodes[name].ip == address.partition(":")[0]
+                for name, address in known.items()
+                if name in self.nodes or self.changes is None
+            )
             require(is_true, machine.name, "believes", known)
 
     def _read_back(self) -> None:
@@ -399,7 +494,13 @@ class World:
     def _bury(self) -> None:
         """Ends every process, so that nothing is left for Python to warn of."""
         events._set_running_loop(None)
-        machines = [self.name_server, *self.nodes.values(), *self.clients.values(), *self.outsiders]
+        machines = [
+            self.name_server,
+            *self.nodes.values(),
+            *self.clients.values(),
+            *self.outsiders,
+            *self.removed,
+        ]
         for process in [machine.process for machine in machines]:
             if process is not None:
                 process.loop.kill()

@@ -1,0 +1,73 @@
+"""Members that change under faults; and that the world sees what it is there to see."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from dledger.core.membership import Configuration
+from dledger.core.node import Node
+from dledger.core.types import ResponseCode
+from tests.node_simulation.invariants import overlap
+from tests.node_simulation.membership import KINDS
+from tests.node_simulation.options import FaultOptions, Options, draw_changing_options, draw_membership
+from tests.node_simulation.world import World
+from tests.simulation.invariants import InvariantError
+
+pytestmark = pytest.mark.usefixtures("collect_between_runs")
+FILES = {"data_file_bytes": 64 << 10, "index_file_bytes": 16 << 10, "queue_file_bytes": 2_000}
+SEEDS = range(4)
+CHANGING = Options(
+    seed=1,
+    safety_ms=20_000,
+    config=FILES,
+    faults=FaultOptions(crash_ms=4_000, leader_bias=0.9, down_max_ms=500),
+    membership=replace(draw_membership(1), change_ms=400),
+)
+
+
+def run_seeds(options: Options = CHANGING, seeds: range = SEEDS) -> Counter[str]:
+    faults: Counter[str] = Counter()
+    for seed in seeds:
+        faults.update(World(replace(options, seed=seed)).run().faults)
+    return faults
+
+
+def test_groups_change_their_members_and_every_kind_of_change_is_drawn() -> None:
+    faults = run_seeds(seeds=range(5))
+    assert {f"member change: {kind}" for kind in KINDS} <= faults.keys()
+    assert {"removed member left running", "stranger with an old configuration"} & faults.keys()
+
+
+def test_drawn_groups_begin_with_one_to_five_members() -> None:
+    drawn = [draw_changing_options(seed) for seed in range(40)]
+    assert {options.nodes for options in drawn} == {1, 2, 3, 5}
+    assert drawn == [draw_changing_options(seed) for seed in range(40)]
+
+
+def test_change_before_an_own_entry_is_committed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault of single-server changes (Ongaro's mail of 2015)."""
+    monkeypatch.setattr(Node, "_check_configuration", lambda self, new: ResponseCode.SUCCESS)
+    with pytest.raises(InvariantError, match=r"has not committed|own term|steps from|two leaders|commits"):
+        run_seeds(replace(CHANGING, membership=replace(draw_membership(1), change_ms=5)))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_safe"),
+    [
+        ("abc", "abc", True),
+        ("abc", "abcd", True),
+        ("abcd", "abc", True),
+        ("ab", "a", True),
+        ("abc", "abcde", False),
+        ("abc", "abd", False),
+        ("abc", "ade", False),
+        ("a", "b", False),
+    ],
+)
+def test_configurations_overlap_when_no_two_majorities_are_disjoint(
+    one: str, other: str, is_safe: bool
+) -> None:
+    assert overlap(Configuration.of_voters(one), Configuration.of_voters(other)) is is_safe
