@@ -132,7 +132,7 @@ def check_format(path: Path, found: bytes, expected: bytes) -> int | None:
     Raises CorruptLogError when the store was made in another way than this one reads. A file of one line,
     without a CRC, is one of an earlier version.
     """
-    whole = fields = unseal(found)
+    fields = unseal(found)
     if fields is None:
         try:
             fields = orjson.loads(found)
@@ -142,4 +142,6 @@ def check_format(path: Path, found: bytes, expected: bytes) -> int | None:
     is_known = version in (FORMAT_VERSION, MEMBERS_FORMAT_VERSION)
     if not is_known or {**fields, "version": FORMAT_VERSION} != unseal(expected):
         raise CorruptLogError(f"{path}: the store is {found[:200]!r}, this node expects {expected[:200]!r}")
-    return None if whole is None else version
+    # Also a lost line feed is damage: the file is then written again.
+    is_whole = found == seal({**(unseal(expected) or {}), "version": version})
+    return version if is_whole else None

@@ -149,9 +149,10 @@ class World:
     def is_sound(self) -> bool:
         """Every member has its promises, and no change of the members is left half done."""
         leader = self.leader()
-        if leader is None or leader.node.members.has_steps:
+        if leader is not None and leader.node.members.has_steps:
             return False
-        return all(host.impairment is None and host.node.is_sound for host in self._members(leader))
+        members = list(self.up()) if leader is None else self._members(leader)
+        return all(host.impairment is None and host.node.is_sound for host in members)
 
     def describe(self) -> str:
         return "; ".join(

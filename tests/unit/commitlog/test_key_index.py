@@ -29,7 +29,7 @@ from tests.support.polling import until
 STORE = Path("/store")
 FOLDER = STORE / "keyindex"
 QUEUES = MessageLogConfig(ConsumeQueueConfig(file_bytes=2000), message_bytes_max=500)
-ENTRIES = EntryStoreConfig(data_file_bytes=8192, index_file_bytes=3200, cache_bytes_max=2000)
+ENTRIES = EntryStoreConfig(data_file_bytes=8192, index_file_bytes=3200, cache_bytes_max=500)
 SMALL = KeyIndexConfig(units_max=20, span_bytes_max=6000)
 ALL_TIMES = (0, 2**62)
 START_MS = 1000
