@@ -131,7 +131,9 @@ def test_edit_that_breaks_nothing_survives(catcher: Case | Seeds) -> None:
 @pytest.mark.parametrize("catcher", [QUORUM_TEST, Seeds("group", 0, 1)])
 def test_module_that_cannot_be_imported_is_no_verdict(catcher: Case | Seeds) -> None:
     edit = Edit(
-        QUORUM, "from collections.abc import Collection, Iterable", "from collections.abc import Iterable, Nothing"
+        QUORUM,
+        "from collections.abc import Collection, Iterable",
+        "from collections.abc import Iterable, Nothing",
     )
     with pytest.raises(TrialError):
         try_edits([edit], catcher)
