@@ -6,8 +6,9 @@ agree with itself.
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from broker.app import Broker
 from commitlog.consume_queues import NOT_QUEUED
@@ -62,8 +63,6 @@ class Checker:
     """The newest one that a node has called committed."""
     in_use: dict[str, ConfigurationEntry] = field(default_factory=dict)
     """By node, the newest configuration in its log when it last ran."""
-    _before: dict[str, ConfigurationEntry] = field(default_factory=dict)
-    """By node, the one that it used before."""
     _commit_terms: list[int] = field(default_factory=list)
     """By index, the term in which the entry was first known to be committed."""
     _nodes: dict[str, NodeRecord] = field(default_factory=dict)
@@ -91,7 +90,7 @@ class Checker:
             record.role = Role.FOLLOWER
         elif (record.term, record.role, record.commit_index) == (node.term, node.role, node.commit_index):
             if self.are_members_changing:
-                self._note_membership(machine.name, node, engine_of(process.broker))
+                self._note_membership(machine.name, node)
             return
         self._check(machine, record, node, engine_of(process.broker))
 
@@ -117,24 +116,22 @@ class Checker:
         """In any node's log: some are committed only when a machine has moved as they say."""
         return max(self.in_use.values(), key=lambda entry: (entry.term, entry.index))
 
-    def _note_membership(self, name: str, node: Node, engine: DLedgerServer) -> None:
+    def _note_membership(self, name: str, node: Node) -> None:
         """A leader changes its group by steps between which each majority shares a member with each (thesis
         4.1), and begins one only when the step before it and an entry of its own term are committed.
         """
-        entry, old = engine.members, self.in_use.get(name)
-        if entry != old:
-            if old is not None:
-                self._before[name] = old
-                if node.role is Role.LEADER and entry.term == node.term and entry.index > old.index:
-                    self._check_step(name, node, old, entry)
-            self.in_use[name] = entry
-        is_of_group = entry.index != NO_INDEX or name not in self.joined
-        if (
-            node.is_configuration_committed
-            and is_of_group
-            and (self.configuration is None or entry.index > self.configuration.index)
-        ):
-            self.configuration = entry
+        members, old = node.members, self.in_use.get(name)
+        if members.latest != old:
+            if old is not None and node.role is Role.LEADER:
+                steps = [old, *(entry for entry in _entries_of(node) if entry.index > old.index)]
+                for one, other in pairwise(steps):
+                    if other.term == node.term:
+                        self._check_step(name, node, one, other)
+            self.in_use[name] = members.latest
+        committed = members.at(node.commit_index)
+        is_of_group = committed.index != NO_INDEX or name not in self.joined
+        if is_of_group and (self.configuration is None or committed.index > self.configuration.index):
+            self.configuration = committed
 
     def _check_step(self, name: str, node: Node, old: ConfigurationEntry, new: ConfigurationEntry) -> None:
         require(overlap(old.configuration, new.configuration), name, "steps from", old, "to", new)
@@ -142,9 +139,9 @@ class Checker:
         is_own = node.term_at(new.index - 1) == node.term
         require(is_own, name, "changes members before an entry of its own term:", new)
 
-    def _check_leader_knows_members(self, name: str, node: Node, engine: DLedgerServer) -> None:
+    def _check_leader_knows_members(self, name: str, node: Node) -> None:
         """No majority that has elected it is without one of any majority that committed (thesis 4.1)."""
-        known, entry = self.configuration, engine.members
+        known, entry = self.configuration, node.members.latest
         if known is None or known.index >= len(self._commit_terms):
             return
         if known.index == NO_INDEX or self._commit_terms[known.index] < node.term:
@@ -160,13 +157,11 @@ class Checker:
                 first = self.leaders.setdefault(node.term, machine.name)
                 require(first == machine.name, "two leaders in term", node.term, first, machine.name)
 
-    def _is_majority(self, name: str, holders: list[str]) -> bool:
-        """In what the node or a leader that runs goes by, or went by before its last change."""
-        leaders = [each for each, record in self._nodes.items() if record.role is Role.LEADER]
-        names = [name, *(each for each in leaders if each in self.machines)]
-        entries = [known.get(each) for known in (self.in_use, self._before) for each in names]
-        voters = [entry.configuration.voters for entry in entries if entry is not None]
-        return any(2 * len(set(holders) & set(each)) > len(each) for each in voters)
+    def _is_majority(self, node: Node, index: int, holders: list[str]) -> bool:
+        """By a configuration that was in force when the entry was appended, or later."""
+        first = node.members.at(index).index
+        voters = [set(entry.configuration.voters) for entry in _entries_of(node) if entry.index >= first]
+        return any(2 * len(each.intersection(holders)) > len(each) for each in voters)
 
     def ends(self, machine: Machine, is_power_lost: bool) -> None:
         """Called before a process ends within a turn: it may have answered what it committed in this turn."""
@@ -187,7 +182,7 @@ class Checker:
         name = machine.name
         require(node.term >= record.term, name, "term falls", record.term, node.term)
         record.term = node.term
-        self._note_membership(name, node, engine)
+        self._note_membership(name, node)
         require(node.commit_index <= node.end_index, name, "commit above end", node.commit_index)
         if node.role is Role.LEADER and (record.role is not Role.LEADER or record.led_term != node.term):
             first = self.leaders.setdefault(node.term, name)
@@ -197,7 +192,7 @@ class Checker:
             if isinstance(self.disks, PageCaches):
                 self._forget_lost(name, node, self.disks)
             self.check_epochs(name, engine)
-            self._check_leader_knows_members(name, node, engine)
+            self._check_leader_knows_members(name, node)
         record.role = node.role
         if node.commit_index != record.commit_index:
             require(node.commit_index > record.commit_index, name, "commit falls to", node.commit_index)
@@ -244,7 +239,7 @@ class Checker:
         starts = entry_starts(data)
         position = entry_position(data)
         if found.last_index > self.commit_index:
-            self._check_majority(name, found, data, position, starts)
+            self._check_majority(node, found, data, position, starts)
         for index, start, end in zip(
             range(found.first_index, found.last_index + 1), starts, [*starts[1:], len(data)], strict=True
         ):
@@ -286,7 +281,7 @@ class Checker:
                     self._next_offsets[key] = 0
 
     def _check_majority(
-        self, name: str, found: EntryRange, data: bytes, position: int, starts: list[int]
+        self, node: Node, found: EntryRange, data: bytes, position: int, starts: list[int]
     ) -> None:
         """What is committed for the first time is on the disks of a majority, synced."""
         start = starts[max(0, self.commit_index + 1 - found.first_index)]
@@ -297,8 +292,9 @@ class Checker:
             or self.disks.has_promised(machine, position + start, data[start:])
         ]
         require(
-            self._is_majority(name, holders),
-            name, "commits", found.first_index, "to", found.last_index, "that is on the disks of", holders,
+            self._is_majority(node, max(found.first_index, self.commit_index + 1), holders),
+            node.config.self_id, "commits", found.first_index, "to", found.last_index,
+            "that is on the disks of", holders,
         )  # fmt: skip
 
     # -- what clients are shown
@@ -360,6 +356,12 @@ def unharmed(fs: MemoryFs) -> Iterator[None]:
         yield
     finally:
         fs.faults = faults
+
+
+def _entries_of(node: Node) -> Sequence[ConfigurationEntry]:
+    """The configurations of its log, and the one before it."""
+    history = node.members.history
+    return (node.members.latest,) if history is None else history.entries
 
 
 def overlap(one: Configuration, other: Configuration) -> bool:

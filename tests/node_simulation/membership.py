@@ -87,13 +87,17 @@ class MemberChanges:
             engine = engine_of(leader.process.broker)
             kind = self.rng.choice(KINDS)
             new = self._change(kind, leader, engine.members.configuration)
-            if new is not None:
+            if new is not None and self._keeps_majority(new):
                 leader.process.loop.call_soon(self._propose, kind, engine, new)
         self._repeat()
 
     def _propose(self, kind: str, engine: DLedgerServer, new: Configuration) -> None:
         """`_watch` has the machines follow what comes of it."""
 
+        machines = self.machines.nodes
+        if not all(each in machines for each in new.ids) or not self._keeps_majority(new):
+            self._count("member change given up")  # the leader stood still, and machines have left meanwhile
+            return
         self.trace(kind, f"{engine.config.self_id} proposes {new}")
 
         def done(code: ResponseCode) -> None:
@@ -101,6 +105,12 @@ class MemberChanges:
 
         if engine.propose_configuration(new, done) is not ResponseCode.SUCCESS:
             self._count("member change refused")
+
+    def _keeps_majority(self, new: Configuration) -> bool:
+        """Whether a majority of these machines will run again."""
+        machines = self.machines.nodes
+        running = [each for each in new.voters if each in machines and not machines[each].is_gone]
+        return 2 * len(running) > len(new.voters)
 
     def _change(self, kind: str, leader: Machine, old: Configuration) -> Configuration | None:
         """The configuration of its first step; None when this group cannot have it."""
