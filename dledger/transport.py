@@ -149,8 +149,9 @@ class Transport:
         release: str = "",
     ) -> None:
         """`peers`: may name this node too, with the address at which the others reach it; otherwise that is
-        `listen`. A member that is at another address in the log is dialled at both in turn: nodes that were
-        stopped may come back with a new one in their files. `credentials`: None for connections without TLS,
+        `listen`. A member is dialled in turn at its address in the log, at the one in `peers`, and at the one
+        it introduced itself with: nodes that were stopped may come back with a new one in their files, and
+        this node's log may end before the entry that names it. `credentials`: None for connections without TLS,
         whose peers are believed whatever they say. `release`: of this program, for the peers' logs.
         """
         self.hello = hello
@@ -218,7 +219,8 @@ class Transport:
 
     def set_peers(self, peers: Mapping[str, Address], format_level: int, generation: int) -> None:
         """The members of the configuration that the node uses from now on, with its format level and
-        generation. Connections to members that remain at their address go on. What was sent to a removed
+        generation. A connection to a member goes on, at whatever address: the node there has said who it is,
+        and an address in the log may be of the past. What was sent to a removed
         member leaves before its connection ends; one that speaks protocol 3 stays as a visitor. With a newer
         generation all connections end, and new ones are made. An older one has no effect: a node that fills
         up its log passes the configurations from before the recovery.
@@ -227,7 +229,6 @@ class Transport:
         generation = max(generation, self.generation)
         is_same_generation = generation == self.generation
         self._format_level, self.generation = format_level, generation
-        self._address = peers.get(own_id, self._address)
         self.peers = {peer: address for peer, address in peers.items() if peer != own_id}
         self._hosts = {address[0] for address in self.peers.values()}
         for peer, dialer in list(self._dialers.items()):
@@ -254,8 +255,8 @@ class Transport:
 
     def _review(self, peer: str, dialer: "_Dialer", is_same_generation: bool) -> None:
         """One node that was dialled, after the peers have changed."""
-        address = self.peers.get(peer, dialer.address)
-        if address != dialer.address or not is_same_generation:
+        dialer.address = self.peers.get(peer, dialer.address)
+        if not is_same_generation:
             self._end(peer)
         elif peer in self.peers:
             self._visitors.pop(peer, None)
@@ -266,9 +267,13 @@ class Transport:
             else:
                 self._end(peer)
 
-    def configured_address(self, peer: str, default: Address) -> Address:
-        """The peer's address in this node's own files."""
-        return self._configured.get(peer, default)
+    def addresses_of(self, peer: str, logged: Address) -> list[Address]:
+        """Where to dial a node whose address in the log is given."""
+        addresses = {logged: None, self._configured.get(peer, logged): None}
+        inbound = self._inbound.get(peer)
+        if inbound is not None and inbound.introduction is not None:
+            addresses[inbound.introduced_address] = None
+        return list(addresses)
 
     def is_stranger(self, node_id: str | None) -> bool:
         return node_id not in self.peers
@@ -559,7 +564,7 @@ class _Dialer:
         self._peer = peer
         self.address = address
         self.connection = _Outbound(owner, peer)
-        self._is_configured_next = False
+        self._attempts = 0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -600,13 +605,12 @@ class _Dialer:
                 if not is_due:
                     made.drop()
             if not is_due:
-                self._is_configured_next = not self._is_configured_next
+                self._attempts = 0 if made.is_welcome else self._attempts + 1
                 await asyncio.sleep(limits.reconnect_delay_ms / 1000)
 
     async def _dial(self, connection: "_Outbound") -> None:
-        address = self.address
-        if self._is_configured_next:
-            address = self._owner.configured_address(self._peer, address)
+        addresses = self._owner.addresses_of(self._peer, self.address)
+        address = addresses[self._attempts % len(addresses)]
         await asyncio.get_running_loop().create_connection(lambda: connection, *address)
         if self._owner.credentials is not None:
             await connection.established()
@@ -667,7 +671,8 @@ class _Outbound(asyncio.Protocol):
         self._stream: PeerStream | None = None
         self._is_certified = owner.credentials is None
         self._has_greeted = False
-        self._is_welcome = False
+        self.is_welcome = False
+        """The right node has answered."""
         self._is_held = True
         """Messages wait: for the Hello, and in a recovered group for a Welcome of the same generation."""
         self._answer_limit: asyncio.TimerHandle | None = None
@@ -775,8 +780,8 @@ class _Outbound(asyncio.Protocol):
         if isinstance(frame, Refused):
             self._owner.log_refused(self._peer, frame.reason)
             self.drop()
-        elif isinstance(frame, Welcome) and self._has_greeted and not self._is_welcome:
-            self._is_welcome = True
+        elif isinstance(frame, Welcome) and self._has_greeted and not self.is_welcome:
+            self.is_welcome = True
             self._introduce(frame)
         else:
             raise PeerProtocolError(f"it answers with a {type(frame).__name__}")

@@ -520,6 +520,7 @@ class Node:
             self._outbox.send_now(sender, self._heartbeat_response())
             return
         if self._repair is not None and not self._repair.may_follow(self.term):
+            self._repair.hear_leader(sender)
             self._ignore(sender, request, "the vote is lost, and not every member has answered")
             return
         if self.leader_id != sender:

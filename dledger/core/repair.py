@@ -42,6 +42,7 @@ class Repair:
         self._outbox = outbox
         self._noticed: ConfigurationEntry | None = None
         self._learner_term = UNKNOWN_TERM
+        self._heard_leader: str | None = None
         self._end_indexes: dict[str, int] = {}
         self._target_term = UNKNOWN_TERM
         self._target_index = NO_INDEX
@@ -93,10 +94,17 @@ class Repair:
         if not self._is_asking(term, leader_id) or now_ms < self._next_ask_ms:
             return
         self._next_ask_ms = now_ms + self._config.heartbeat_interval_ms
-        for peer in dict.fromkeys((*self._members.others, *self._needed)):
+        heard = () if self._heard_leader is None else (self._heard_leader,)
+        for peer in dict.fromkeys((*self._members.others, *self._needed, *heard)):
             is_needed = leader_id is None or (self._target_term != term and leader_id == peer)
             if is_needed or peer not in self._end_indexes:
                 self._outbox.send_now(peer, RepairRequest(term, self.impairment.repair_id))
+
+    def hear_leader(self, leader: str) -> None:
+        """It sends entries that this node must not take yet. All members that this node knows of may have
+        left the group, so it is asked, too.
+        """
+        self._heard_leader = leader
 
     def _is_asking(self, term: int, leader_id: str | None) -> bool:
         """Also without a leader: the members may have changed, so that this node has to vote."""

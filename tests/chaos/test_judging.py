@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -27,6 +27,7 @@ class ToldCluster(ChaosCluster):
     def __init__(self, *statuses: dict[str, Any]) -> None:
         super().__init__(Path("nowhere"), random.Random(1), len(statuses))
         self._told = {f"n{number}": status for number, status in enumerate(statuses)}
+        self.nodes = dict.fromkeys(self._told, cast("ChaosNode", None))
 
     async def status(self, node_id: str) -> dict[str, Any] | None:
         return self._told[node_id] or None

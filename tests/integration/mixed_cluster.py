@@ -134,9 +134,9 @@ class MixedCluster:
         }
 
     def _spawn(self, release: Release | None, argv: Sequence[str], name: str) -> subprocess.Popen[bytes]:
-        """-P: the modules of the environment, not those of the folder in which it runs."""
+        """The modules of a release are those of its environment."""
         checkout = [sys.executable, *argv]
-        command = checkout if release is None else [str(release.python), "-P", *argv]
+        command = checkout if release is None else release.command(*argv)
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         with (self.folder / f"{name}.log").open("wb") as log:
             return subprocess.Popen(

@@ -106,7 +106,7 @@ def old() -> Release:
 def ask_old(old: Release, folder: Path, records: list[bytes], snapshot: bytes) -> Any:
     """What the old release makes of them."""
     asked = json.dumps({"records": [record.hex() for record in records], "snapshot": snapshot.hex()})
-    command = [str(old.python), "-P", "-c", OLD_READER]
+    command = old.command("-c", OLD_READER)
     done = subprocess.run(
         command, input=asked, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )

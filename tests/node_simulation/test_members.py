@@ -28,6 +28,19 @@ CHANGING = Options(
 )
 
 
+KNOWN_SEEDS = (
+    1026,  # a node that caught up dialled its leader at a former address, and cut the connection that worked
+    5042,  # the same, and no leader could be elected any more
+    5019,  # a node with an empty disk, all of whose known members had left, asked nobody that could heal it
+    5071,  # the same
+)
+
+
+@pytest.mark.parametrize("seed", KNOWN_SEEDS)
+def test_seeds_that_once_broke_something(seed: int) -> None:
+    World(draw_changing_options(seed)).run()
+
+
 def run_seeds(options: Options = CHANGING, seeds: range = SEEDS) -> Counter[str]:
     faults: Counter[str] = Counter()
     for seed in seeds:

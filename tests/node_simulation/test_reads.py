@@ -22,7 +22,9 @@ LONG_REIGNS = {"election_timeout_min_ms": 300, "election_timeout_max_ms": 4_000,
 CALM = Options(seed=1, safety_ms=20_000, config=FILES | LONG_REIGNS)
 CUTS = replace(CALM, faults=FaultOptions(partition_ms=2_000, partition_max_ms=4_000, leader_bias=1.0))
 PAUSES = replace(CALM, config=FILES, faults=FaultOptions(pause_ms=800, pause_max_ms=4_000, leader_bias=0.9))
-BUSY_SEEDS = (1, 2)
+BUSY_SEED = 10
+"""Of a workload with many reads."""
+FINDING_SEEDS = (7, 6, 5, 4, 1)
 
 
 def run(options: Options) -> ReadWorkload:
@@ -39,12 +41,12 @@ def test_reads_under_faults(seed: int) -> None:
 
 @pytest.mark.parametrize("options", [CUTS, PAUSES], ids=["cuts", "pauses"])
 def test_reads_while_leaders_are_cut_off_or_suspended(options: Options) -> None:
-    workloads = [run(replace(options, seed=seed)) for seed in BUSY_SEEDS]
-    for kind in ("max offset", "pull", "held pull", "aged"):
-        assert sum(workload.counts[kind] for workload in workloads) > 0, kind
+    counts = run(replace(options, seed=BUSY_SEED)).counts
+    assert min(counts[kind] for kind in ("max offset", "pull", "held pull", "aged")) > 5, counts
 
 
 def test_a_leader_that_asks_no_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CoreReadIndex, "_is_confirmed", lambda self, number: True)
     with pytest.raises(InvariantError, match=r"acknowledged|misses"):
-        run(replace(CUTS, seed=2))
+        for seed in FINDING_SEEDS:
+            run(replace(CUTS, seed=seed))

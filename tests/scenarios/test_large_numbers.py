@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from commitlog.entry_store import EntryStore
+from dledger.core.membership import FIXED_MEMBERS_LEVEL
 from dledger.core.types import HardState, ResponseCode
 from dledger.durable_state import HardStateFile
 from dledger.server import DLedgerServer
@@ -53,7 +54,7 @@ async def test_s14_group_replicates_elects_and_catches_up_across_the_boundary(
     try:
         for member in group.values():
             await member.server.start()
-        first = await elected(group)
+        first = await elected(group, FIXED_MEMBERS_LEVEL)
         for number in range(4):
             assert await append(first, [bytes([number]) * 60] * 3) is ResponseCode.SUCCESS
         end = first.store.end_index
@@ -61,7 +62,7 @@ async def test_s14_group_replicates_elects_and_catches_up_across_the_boundary(
         await until(lambda: stands_on_all([member.server for member in group.values()], end))
         await first.server.stop()
         rest = {node: member for node, member in group.items() if member is not first}
-        second = await elected(rest)
+        second = await elected(rest, FIXED_MEMBERS_LEVEL)
         assert await append(second, [b"after the failover"]) is ResponseCode.SUCCESS
         end = second.store.end_index
         await until(lambda: stands_on_all([member.server for member in rest.values()], end))

@@ -45,8 +45,13 @@ class Release:
 
     @property
     def python(self) -> Path:
-        """Runs the release's modules: `python -m broker …`."""
         return self.folder / "environment" / "bin" / "python"
+
+    def command(self, *arguments: str) -> list[str]:
+        """Runs the release's modules: `-m broker …`. Isolated, so that neither the working directory nor a
+        PYTHONPATH of the tests (those of Spark set one) puts this checkout's modules in their place.
+        """
+        return [str(self.python), "-I", *arguments]
 
     @property
     def is_installed(self) -> bool:

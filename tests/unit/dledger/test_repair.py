@@ -425,6 +425,15 @@ def test_the_newest_configuration_says_who_must_answer() -> None:
     assert bench.node.leader_id == "n1"
 
 
+def test_a_leader_that_is_no_known_member_is_asked_once_in_an_interval() -> None:
+    """n0 was away while all the others were replaced."""
+    bench = Bench(VOTE_LOST)
+    sent = [*bench.receive("n9", HeartbeatRequest(4, 0)).send_now, *bench.tick(1_000).send_now]
+    asked = [each.to for each in sent if isinstance(each.message, RepairRequest)]
+    assert asked == ["n1", "n2", "n9"] * 2
+    assert not bench.receive("n9", HeartbeatRequest(4, 0)).send_now
+
+
 def test_a_leader_may_say_that_the_node_is_a_learner() -> None:
     bench = Bench(VOTE_LOST)
     members = Configuration.of_voters(("n1", "n2"), 3).with_member(Member("n0", "", 0, MemberRole.JOINING))

@@ -108,13 +108,15 @@ def leader_of(group: dict[str, Member]) -> Member | None:
     return max(leaders, key=lambda member: member.server.term, default=None)
 
 
-async def elected(group: dict[str, Member]) -> Member:
+async def elected(group: dict[str, Member], format_level: int = FORMAT_LEVEL) -> Member:
+    """`format_level`: what the group has raised its own to; one with an older log leaves that to a command."""
+
     def has_working_leader() -> bool:
         leader = leader_of(group)
         if leader is None or not leader.server.commit_index >= leader.server.term_start_index >= 0:
             return False
         newest, committed = leader.server.members, leader.server.commit_index
-        return newest.configuration.format_level == FORMAT_LEVEL and newest.index <= committed
+        return newest.configuration.format_level == format_level and newest.index <= committed
 
     await until(has_working_leader)
     leader = leader_of(group)

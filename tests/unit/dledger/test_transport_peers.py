@@ -108,14 +108,25 @@ async def test_a_node_stops_while_a_removed_peer_reads_nothing() -> None:
         assert connection.closed.is_set()
 
 
-async def test_a_peer_at_a_new_address_is_dialled_there() -> None:
+async def test_a_peer_that_moves_keeps_its_connection_and_is_dialled_at_its_new_address_then() -> None:
+    """An address in the log may be of the past, and the node at the other end has said who it is."""
     async with before_script() as (node, old), scripted_node() as new:
-        node.transport.send("n1", BEAT)
         node.transport.set_peers({"n1": new.address}, 3, 0)
-        await until(lambda: new.frames and old.newest.is_at_end)
-        assert (old.frames, len(old.connections)) == ([node.transport.hello, BEAT], 1)
         node.transport.send_all([Envelope("n1", BEAT)])
-        await until(lambda: new.frames == [node.transport.hello, BEAT])
+        await until(lambda: old.frames == [node.transport.hello, BEAT])
+        assert new.connections == []
+        old.newest.send(WELCOME)
+        await until(lambda: len(old.frames) == 3)
+        await old.newest.close()
+        await until(lambda: new.frames)
+
+
+async def test_a_peer_is_dialled_where_it_introduced_itself() -> None:
+    """Neither the log nor the files of this node have heard of the address, as after a long absence."""
+    (own,), (former,) = addresses(1), addresses(1)
+    async with running("n0", own, {"n1": former}), scripted_node() as script, dialled(own) as connection:
+        connection.send(Hello("g", "n1", 2, ""), introduction_at(script.address))
+        await until(lambda: script.frames)
 
 
 async def test_a_peer_may_be_where_the_own_files_say() -> None:
@@ -140,7 +151,7 @@ async def test_peers_may_be_set_before_the_start() -> None:
         await until(lambda: script.frames)
         script.newest.send(WELCOME)
         await until(lambda: len(script.frames) == 2)
-        assert script.frames == [hello, Introduction(3, "10.0.0.1", 9, 7, 0, "")]
+        assert script.frames == [hello, Introduction(3, *own, 7, 0, "")]
         await transport.stop()
 
 

@@ -155,7 +155,7 @@ async def test_nothing_waits_for_the_welcome() -> None:
 async def test_the_lower_of_both_newest_versions_counts(named: int, spoken: int) -> None:
     async with before_script() as (node, script):
         script.newest.send(replace(WELCOME, version=named))
-        await until(lambda: node.transport._dialers["n1"].connection._is_welcome)
+        await until(lambda: node.transport._dialers["n1"].connection.is_welcome)
         assert node.transport.version_of("n1") == spoken
         node.transport.send_all([Envelope("n1", BEAT)])
         await until(lambda: BEAT in script.frames)
