@@ -32,6 +32,7 @@ from pydantic import (
 )
 
 from broker.timer.scheduling import parse_delay_levels
+from dledger.core.membership import VOTERS_MAX
 from remoting.client.tls import ClientTls
 from remoting.quotas import Network, Quota, QuotaRules, networks
 from remoting.tls import ClientAuth, ServerTlsSettings, TlsMode
@@ -76,13 +77,16 @@ class Peer(BaseModel):
 def parse_peers(text: str) -> tuple[Peer, ...]:
     """Read DLedger's peer list `n0-host:port;n1-host:port`.
 
-    Raises ValueError that quotes the first entry it cannot read, or names an id that is there twice.
+    Raises ValueError that quotes the first entry it cannot read, or names an id that is there twice, or says
+    that there are too many.
     """
     peers = tuple(_parse_peer(part.strip()) for part in text.split(";") if part.strip())
     ids = [peer.id for peer in peers]
     for node_id in ids:
         if ids.count(node_id) > 1:
             raise ValueError(f"the peer {node_id} is listed twice")
+    if len(peers) > VOTERS_MAX:
+        raise ValueError(f"it lists {len(peers)} members; a group has at most {VOTERS_MAX} that vote")
     return peers
 
 

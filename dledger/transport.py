@@ -151,8 +151,8 @@ class Transport:
         """`peers`: may name this node too, with the address at which the others reach it; otherwise that is
         `listen`. A member is dialled in turn at its address in the log, at the one in `peers`, and at the one
         it introduced itself with: nodes that were stopped may come back with a new one in their files, and
-        this node's log may end before the entry that names it. `credentials`: None for connections without TLS,
-        whose peers are believed whatever they say. `release`: of this program, for the peers' logs.
+        this node's log may end before the entry that names it. `credentials`: None for connections without
+        TLS, whose peers are believed whatever they say. `release`: of this program, for the peers' logs.
         """
         self.hello = hello
         self.sink = sink
@@ -220,10 +220,10 @@ class Transport:
     def set_peers(self, peers: Mapping[str, Address], format_level: int, generation: int) -> None:
         """The members of the configuration that the node uses from now on, with its format level and
         generation. A connection to a member goes on, at whatever address: the node there has said who it is,
-        and an address in the log may be of the past. What was sent to a removed
-        member leaves before its connection ends; one that speaks protocol 3 stays as a visitor. With a newer
-        generation all connections end, and new ones are made. An older one has no effect: a node that fills
-        up its log passes the configurations from before the recovery.
+        and an address in the log may be of the past. What was sent to a removed member leaves before its
+        connection ends; one that speaks protocol 3 stays as a visitor. With a newer generation all
+        connections end, and new ones are made. An older one has no effect: a node that fills up its log
+        passes the configurations from before the recovery.
         """
         own_id = self.hello.node_id
         generation = max(generation, self.generation)

@@ -54,6 +54,11 @@ def test_python_field_names_are_no_keys() -> None:
         ("brokerName", "", "may not be empty"),
         ("dLegerPeers", "n0:40911", "not of the form n0-host:port"),
         ("dLegerPeers", "n0-a:1;n0-b:2", "listed twice"),
+        (
+            "dLegerPeers",
+            ";".join(f"n{number}-a:1" for number in range(10)),
+            "10 members",
+        ),
         ("dLegerPeers", "node-a:1", "one letter and a number"),
         ("dLegerPeers", "n1-a:1;n2-b:2", "not among dLegerPeers"),
         ("dLegerSelfId", "leader", "one letter and a number"),

@@ -109,7 +109,7 @@ def leader_of(group: dict[str, Member]) -> Member | None:
 
 
 async def elected(group: dict[str, Member], format_level: int = FORMAT_LEVEL) -> Member:
-    """`format_level`: what the group has raised its own to; one with an older log leaves that to a command."""
+    """`format_level`: which the group has; one with an older log leaves it to a command to raise it."""
 
     def has_working_leader() -> bool:
         leader = leader_of(group)
