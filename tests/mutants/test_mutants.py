@@ -20,9 +20,9 @@ from tests.support.new_seeds import given_seed
 
 MUTANTS = load_mutants()
 MUTANTS_MIN = 80
-SAMPLES = 10
+SAMPLES = 20
 SAMPLE = MUTANTS if is_long_run() else MUTANTS[given_seed() % SAMPLES :: SAMPLES]
-"""Planted in this run: a tenth of them, which one the commit decides; in long runs all."""
+"""Planted in this run: a twentieth of them, which ones the commit decides; in long runs all."""
 QUORUM = "dledger/core/leadership.py"
 QUORUM_TEST = Case("tests/unit/dledger/test_quorum.py::test_committable_index")
 

@@ -31,7 +31,7 @@ CHANGING = Options(
 KNOWN_SEEDS = (
     1026,  # a node that caught up dialled its leader at a former address, and cut the connection that worked
     5042,  # the same, and no leader could be elected any more
-    5019,  # a node with an empty disk, all of whose known members had left, asked nobody that could heal it
+    5019,  # an impaired node whose known members had all left never asked the leader that pushed to it
     5071,  # the same
 )
 

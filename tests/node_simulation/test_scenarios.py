@@ -68,7 +68,7 @@ def acknowledged(script: Script, kind: type[Commit | Fetch | Send]) -> int:
 
 
 @pytest.mark.parametrize("is_power_lost", [False, True])
-@pytest.mark.parametrize("moment_us", [0, 300, 900, 2_100, 5_300])
+@pytest.mark.parametrize("moment_us", [0, 900, 5_300])
 def test_s11_offsets_never_go_back_when_the_leader_dies_during_commits(
     moment_us: int, is_power_lost: bool
 ) -> None:

@@ -5,8 +5,9 @@ import pytest
 from tests.simulation.disk_log import DiskLog
 from tests.simulation.disk_options import disk_options, make_disk_log
 from tests.simulation.world import World
+from tests.support.long_runs import is_long_run
 
-SEEDS = 60
+SEEDS = 300 if is_long_run() else 30
 LOSSES_WHILE_CUTTING = 5
 
 
@@ -29,8 +30,8 @@ def test_seeds_hold_on_the_real_store(first: int) -> None:
 def test_power_fails_while_entries_are_cut_off() -> None:
     """Otherwise truncation and reset would pass unharmed: the seeds of a run seldom come to either."""
     found = 0
-    for seed in range(SEEDS, 2 * SEEDS):
+    for seed in range(1_000, 1_100):
         found += sum(log.losses_while_cutting for log in run(seed))
         if found >= LOSSES_WHILE_CUTTING:
             return
-    pytest.fail(f"only {found} power losses while cutting in {SEEDS} seeds")
+    pytest.fail(f"only {found} power losses while cutting in 100 seeds")

@@ -7,7 +7,7 @@ from tests.simulation.options import draw_reading_options
 from tests.simulation.world import World
 from tests.support.long_runs import is_long_run
 
-BASE_SEEDS = 300 if is_long_run() else 40
+BASE_SEEDS = 300 if is_long_run() else 20
 
 
 def test_no_read_misses_what_was_committed_when_it_began() -> None:

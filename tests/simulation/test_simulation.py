@@ -13,7 +13,7 @@ from tests.simulation.seeds import known_seeds, run_many, run_one
 from tests.support.long_runs import is_long_run
 from tests.support.repeated_runs import traces_of
 
-BASE_SEEDS = 300 if is_long_run() else 40
+BASE_SEEDS = 300 if is_long_run() else 20
 
 
 def check(seeds: Iterable[int], family: Family = Family.SOUND) -> None:

@@ -14,7 +14,7 @@ PACKAGES = tuple(
     tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["root_packages"]
 )
 FILES_MAX = 485
-LINES_MAX = 101_000
+LINES_MAX = 102_500
 """Without comment lines: a comment that says why is not to be saved."""
 PAGES_MAX = 31
 SMALL_MAX_LINES = 60
