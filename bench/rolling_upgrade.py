@@ -78,14 +78,19 @@ def figures(rows: list[dict[str, Any]], began_ms: float, ended_ms: float) -> dic
         "acknowledged": len(stored),
         "errors": len(during) - len(stored),
         "first_error": next((row["error"] for row in during if row["status"] == "ERROR"), None),
-        "longest_gap_ms": max(later - earlier for earlier, later in itertools.pairwise(times)),
+        "longest_gap_ms": max(
+            (later - earlier for earlier, later in itertools.pairwise(times)), default=None
+        ),
         "p50_ms": percentile_ms(stored, 50),
         "p99_ms": percentile_ms(stored, 99),
         "p99_before_ms": percentile_ms([row for row in before if row["status"] == "SEND_OK"], 99),
     }
 
 
-def percentile_ms(rows: list[dict[str, Any]], percent: int) -> float:
+def percentile_ms(rows: list[dict[str, Any]], percent: int) -> float | None:
+    """None without enough sends."""
+    if len(rows) < 2:
+        return None
     cuts = statistics.quantiles([row["took_us"] / 1000 for row in rows], n=100)
     return float(round(cuts[percent - 1], 1))
 

@@ -14,6 +14,7 @@ wait. Every few seconds catching up pauses; waits and commits during the pause a
 for the next comparisons.
 """
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,11 +39,13 @@ COMMITS_MIN = 0.85
 COMMITS_WEIGHT = 0.3
 """The weight of the newest window in the average of the commits meanwhile: producers send in bursts."""
 GROWTH = 1.5
-"""The rate's factor in a window in which callers do not wait too long."""
+"""The rate's factor in a window in which callers lose nothing; it is nearer to 1 the more they lose."""
 SHRINKING_MIN = 0.5
 """The least factor in one window: one slow commit must not stop the catching up."""
 BASE_WEIGHT = 0.5
 """The weight of the newest quiet window in the average wait that others are compared with."""
+DISTURBED_WEIGHT = 0.05
+"""Its weight where callers are worse off than before in every way."""
 BYTES_PER_S_MAX = 1 << 32
 """More than any disk or network carries: the rate must not grow without bound while it limits nothing."""
 TURN_BYTES_MAX = 2 << 20
@@ -102,14 +105,20 @@ class CatchUp:
         self._waits_ms = self._waits = self._commits = self._spent_bytes = 0
 
     def _update_base(self, wait_ms: float | None, commits_per_ms: float) -> None:
-        """A quiet window, in which no peer was caught up: the base that others are compared with."""
+        """A quiet window, in which no peer was caught up: the base that others are compared with.
+
+        A pause is not always quiet: the peer still applies what it has, and its disk writes. Callers that
+        wait longer and get fewer commits are still disturbed; with another load one of the two is better.
+        """
         if wait_ms is None:
             return
         if self._base_ms is None:
             self._base_ms, self._base_commits_per_ms = wait_ms, commits_per_ms
         else:
-            self._base_ms += (wait_ms - self._base_ms) * BASE_WEIGHT
-            self._base_commits_per_ms += (commits_per_ms - self._base_commits_per_ms) * BASE_WEIGHT
+            is_disturbed = wait_ms > self._base_ms and commits_per_ms < self._base_commits_per_ms
+            weight = DISTURBED_WEIGHT if is_disturbed else BASE_WEIGHT
+            self._base_ms += (wait_ms - self._base_ms) * weight
+            self._base_commits_per_ms += (commits_per_ms - self._base_commits_per_ms) * weight
         self._commits_per_ms = self._base_commits_per_ms
 
     def _adapt(self, wait_ms: float | None, now_ms: int) -> None:
@@ -130,14 +139,21 @@ class CatchUp:
         self.bytes_per_s = min(max(self.bytes_per_s * factor, self._bytes_per_s_min), BYTES_PER_S_MAX)
 
     def _factor(self, base_ms: float, wait_ms: float) -> float:
+        """The nearer callers are to what they may lose, the less the rate grows: it settles there instead of
+        passing it in every other window.
+        """
         allowed_ms = base_ms * WAIT_RATIO + SLACK_MS
         if wait_ms > allowed_ms:
             return max(SHRINKING_MIN, allowed_ms / wait_ms)
-        # Fewer commits alone may be producers that send less.
+        if wait_ms <= base_ms:
+            return GROWTH  # fewer commits alone may be producers that send less
         allowed_commits = self._base_commits_per_ms * COMMITS_MIN
-        if wait_ms > base_ms and self._commits_per_ms < allowed_commits:
+        if self._commits_per_ms < allowed_commits:
             return max(SHRINKING_MIN, self._commits_per_ms / allowed_commits)
-        return GROWTH
+        wait_left = (allowed_ms - wait_ms) / (allowed_ms - base_ms)
+        commits_lost = self._base_commits_per_ms - allowed_commits
+        commits_left = (self._commits_per_ms - allowed_commits) / max(commits_lost, sys.float_info.min)
+        return 1 + (GROWTH - 1) * min(1.0, wait_left, commits_left)
 
     def blocked_until_ms(self, now_ms: int) -> int | None:
         """When more may leave; None: now."""

@@ -210,6 +210,14 @@ class Leadership:
         # As if it had answered now: check-quorum gives the peers one time-out to answer a new leader.
         self._contact_ms[peer] = now_ms
 
+    def inform(self, predecessor: str, now_ms: int) -> None:
+        """The leader that handed over may be no member any more. It gets the log for a while, as members that
+        this leadership removes do: it has to know who leads, since producers still send to it.
+        """
+        if predecessor not in self.dispatchers:
+            self._add_peer(predecessor, now_ms)
+            self._departing[predecessor] = now_ms + self._config.departure_ms
+
     def _drop_departed(self, now_ms: int) -> None:
         for peer in [peer for peer, until_ms in self._departing.items() if until_ms <= now_ms]:
             del self._departing[peer], self.dispatchers[peer], self._contact_ms[peer]

@@ -147,6 +147,8 @@ class Node:
         )
         self._leadership: Leadership | None = None
         self._ballot: Ballot | None = None
+        self._predecessor: str | None = None
+        """Handed leadership over to this node, for the term of the last campaign."""
         self._timer = ElectionTimer(config, rng, now_ms, self._members.is_alone)
         self._history = RoleHistory(self._outbox)
         self._repair = Repair(config, self._members, impairment, self._outbox, now_ms) if impairment else None
@@ -543,7 +545,7 @@ class Node:
             case TakeLeadershipRequest():
                 # Thesis 3.10: no pre-vote and no time-out, since the leader has stopped taking appends and
                 # waits.
-                self._campaign(is_transfer=True, reason=f"{leader} hands over")
+                self._campaign(f"{leader} hands over", predecessor=leader)
             case _:
                 self._handler.on_push(leader, request, self.commit_index, self._now_ms)
                 self._clamp_indexes()
@@ -707,7 +709,7 @@ class Node:
         if ballot.is_won:
             self._timer.round_won()
             if ballot.is_pre_vote:
-                self._campaign(is_transfer=False, reason="pre-votes of a majority")
+                self._campaign("pre-votes of a majority")
             else:
                 self._become_leader()
         elif self._timer.is_lost(ballot):
@@ -731,14 +733,16 @@ class Node:
         ballot = self._ballot_of(self.term + 1, is_pre_vote=True, is_transfer=False)
         self._ask_for_votes(ballot, reason)
 
-    def _campaign(self, is_transfer: bool, reason: str) -> None:
+    def _campaign(self, reason: str, predecessor: str | None = None) -> None:
         """A new term with this node's own vote (Raft 5.2), durable before the first request for votes leaves:
         with the vote forgotten in a crash, this node could vote for another candidate in the same term.
+        `predecessor`: the leader that hands leadership over.
         """
+        self._predecessor = predecessor
         self.term += 1
         self.voted_for = None
         self._vote_for(self.config.self_id)
-        ballot = self._ballot_of(self.term, is_pre_vote=False, is_transfer=is_transfer)
+        ballot = self._ballot_of(self.term, is_pre_vote=False, is_transfer=predecessor is not None)
         self._ask_for_votes(ballot, reason)
 
     def _ballot_of(self, ballot_term: int, *, is_pre_vote: bool, is_transfer: bool) -> Ballot:
@@ -764,6 +768,8 @@ class Node:
         self._leadership = Leadership(
             self.term, self.config, self._log, self._members, self._reader, self._outbox, self._now_ms
         )
+        if self._predecessor is not None:
+            self._leadership.inform(self._predecessor, self._now_ms)
         self._change_role(Role.LEADER, self.config.self_id, "votes of a majority")
 
     def _become_follower(self, term: int, leader_id: str | None, reason: str) -> None:
