@@ -9,7 +9,6 @@ from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RemotingError
 from tests.histories.operations import Commit, Fetch, Operation, Outcome, Poll, Queue
 from tests.node_simulation.invariants import Checker
-from tests.node_simulation.losses import PageCaches
 from tests.simulation.clock import VirtualClock
 from tests.simulation.invariants import InvariantError
 
@@ -31,7 +30,7 @@ class History:
         """Whether acknowledged messages are lost, as they may be (see `losses`): others get their offsets
         then, and who consumed the lost ones does not get the others.
         """
-        return isinstance(self.checker.disks, PageCaches) and bool(self.checker.disks.lost)
+        return bool(self.checker.disks.lost)
 
     def add(self, operation: Operation) -> None:
         self.operations.append(operation)

@@ -63,6 +63,12 @@ class Checker:
     """The newest one that a node has called committed."""
     in_use: dict[str, ConfigurationEntry] = field(default_factory=dict)
     """By node, the newest configuration in its log when it last ran."""
+    may_lose: bool = False
+    """Whether an operator may give up what only gone machines have."""
+    decision: ConfigurationEntry | None = None
+    """The last one of an operator, with which another generation of the group began."""
+    outdated: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Of members of an earlier generation with their old files: index and term of their last entry."""
     _commit_terms: list[int] = field(default_factory=list)
     """By index, the term in which the entry was first known to be committed."""
     _nodes: dict[str, NodeRecord] = field(default_factory=dict)
@@ -151,11 +157,35 @@ class Checker:
     def removed_turned(self, machine: Machine) -> None:
         """Of a machine that is no member any more: it does not lead in a term in which another one does."""
         process = machine.process
-        if process is not None and process.broker is not None:
-            node = node_of(process.broker)
-            if node.role is Role.LEADER:
-                first = self.leaders.setdefault(node.term, machine.name)
-                require(first == machine.name, "two leaders in term", node.term, first, machine.name)
+        if process is None or process.broker is None:
+            return
+        node = node_of(process.broker)
+        if node.role is Role.LEADER:
+            first = self.leaders.setdefault(node.term, machine.name)
+            require(first == machine.name, "two leaders in term", node.term, first, machine.name)
+        if machine.name in self.outdated:
+            self._check_outdated(machine.name, node)
+
+    def _check_outdated(self, name: str, node: Node) -> None:
+        """A minority of an earlier generation elects no leader, and takes nothing of a later one's."""
+        require(node.role is not Role.LEADER, name, "of an earlier generation leads in term", node.term)
+        assert self.decision is not None
+        has_heard = node.term >= self.decision.term
+        require(not has_heard, name, "of an earlier generation has term", node.term, "of a later one")
+        last = node.last_entry()
+        require(last == self.outdated[name], name, "of an earlier generation has", last, self.outdated[name])
+
+    def recovered(self, machine: Machine, first_lost: int, decision: ConfigurationEntry) -> int:
+        """An operator has made this machine the only voter. What was committed from this index on is lost,
+        and nothing else ever. Returns how many entries that are.
+        """
+        name, term_max = machine.name, max(self.leaders, default=0)
+        require(decision.term > term_max, name, "goes on in term", decision.term, "after", term_max)
+        lost = self.committed[first_lost:]
+        self.disks.lose(first_lost, lost)
+        self._commit_again(self.committed[:first_lost], self._commit_terms[:first_lost])
+        self.decision = self.configuration = decision
+        return len(lost)
 
     def _is_majority(self, node: Node, index: int, holders: list[str]) -> bool:
         """By a configuration that was in force when the entry was appended, or later."""
@@ -169,7 +199,7 @@ class Checker:
             self.disks.check_age(machine)
         process = machine.process
         is_node = machine.name in self._nodes and process is not None and process.broker is not None
-        if not (is_node and isinstance(self.disks, PageCaches)):
+        if not (is_node and (self.may_lose or isinstance(self.disks, PageCaches))):
             return
         assert process is not None
         assert process.broker is not None
@@ -209,7 +239,7 @@ class Checker:
         end = bisect_left(self._commit_terms, node.term)
         first = bisect_left(range(end), True, key=lacks)  # logs are equal before it (5.3, Log Matching)
         if first < end:
-            caches.lose(name, first, self.committed[first:])
+            caches.lose_at(name, first, self.committed[first:])
             self._commit_again(self.committed[:first], self._commit_terms[:first])
 
     def _commit_again(self, committed: list[CommittedEntry], terms: list[int]) -> None:
@@ -264,6 +294,9 @@ class Checker:
         return is_lost and not is_known and node.role is not Role.LEADER
 
     def _append(self, index: int, entry: CommittedEntry, term: int) -> None:
+        last = self.decision
+        is_of_generation = last is None or index < last.index or entry.term >= last.term
+        require(is_of_generation, "entry", index, "of term", entry.term, "is of an earlier generation")
         self.committed.append(entry)
         self._commit_terms.append(max([term, *self._commit_terms[-1:]]))
         self._index_of[entry.position + HEADER_BYTES] = index
@@ -301,7 +334,7 @@ class Checker:
 
     def shown(self, name: str, record: Record) -> None:
         """A pull answered with this record: it is committed, and no other stands there."""
-        if isinstance(self.disks, PageCaches) and self.disks.was_lost(record):
+        if self.disks.was_lost(record):
             return
         index = self._index_of.get(record.physical_offset)
         require(index is not None, name, "shows what is not committed, at", record.physical_offset)

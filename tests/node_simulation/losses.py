@@ -47,6 +47,25 @@ class Disks:
     machines: Mapping[str, Machine]
     root: Path
     data_file_bytes: int
+    lost: dict[tuple[int, bytes], CommittedEntry] = field(default_factory=dict)
+    """Every entry that was committed and lost, by index and bytes."""
+    lost_bodies: set[bytes] = field(default_factory=set)
+
+    def lose(self, first_index: int, entries: Iterable[CommittedEntry]) -> None:
+        """These were committed, and no group has them any more."""
+        for index, entry in enumerate(entries, first_index):
+            self.lost[index, entry.data] = entry
+            self.lost_bodies.add(entry.record.body)
+
+    def is_lost(self, index: int, entry: CommittedEntry) -> bool:
+        return (index, entry.data) in self.lost
+
+    def was_lost(self, record: Record) -> bool:
+        """Whether this was committed once, at its place in the log."""
+        return any(
+            entry.position + HEADER_BYTES == record.physical_offset and entry.record.body == record.body
+            for entry in self.lost.values()
+        )
 
     def holds(self, machine: Machine, entry: CommittedEntry) -> bool:
         """Whether the machine has what a node may promise to have."""
@@ -61,6 +80,14 @@ class Disks:
         """Whether a leader may count the machine for these bytes."""
         return self.has(machine, position, data)
 
+    def has_written(self, machine: Machine, entry: CommittedEntry) -> bool:
+        """Whether a process of the machine that starts now finds the entry."""
+        return self._has(machine.fs, machine, entry.position, entry.data)
+
+    def _has(self, fs: MemoryFs, machine: Machine, position: int, data: bytes) -> bool:
+        path, at = self._place(machine, position)
+        return fs.slice(path, at, len(data)) == data
+
     def _place(self, machine: Machine, position: int) -> tuple[Path, int]:
         start = position - position % self.data_file_bytes
         return store_directory(self.root, machine.name) / "data" / file_name(start), position - start
@@ -70,9 +97,6 @@ class Disks:
 class PageCaches(Disks):
     """The same of durability `replicated`, and what power failures have taken."""
 
-    lost: dict[tuple[int, bytes], CommittedEntry] = field(default_factory=dict)
-    """Every entry that was committed and lost, by index and bytes."""
-    lost_bodies: set[bytes] = field(default_factory=set)
     losses: int = 0
     """How often a new leader lacked entries that were committed."""
     _before: dict[str, list[MemoryFs]] = field(default_factory=dict)
@@ -112,11 +136,7 @@ class PageCaches(Disks):
             machine, position, data
         )
 
-    def _has(self, fs: MemoryFs, machine: Machine, position: int, data: bytes) -> bool:
-        path, at = self._place(machine, position)
-        return fs.slice(path, at, len(data)) == data
-
-    def lose(self, leader: str, first_index: int, entries: list[CommittedEntry]) -> None:
+    def lose_at(self, leader: str, first_index: int, entries: list[CommittedEntry]) -> None:
         """A new leader has none of these, which were committed. InvariantError unless power failures explain
         it.
         """
@@ -127,9 +147,7 @@ class PageCaches(Disks):
         require(2 * len(lacking) > len(self.machines), leader, "leads without", first_index, "of", names)
         require(struck, leader, "leads without", first_index, "and no power failure took it from", names)
         self.losses += 1
-        for index, entry in enumerate(entries, first_index):
-            self.lost[index, entry.data] = entry
-            self.lost_bodies.add(entry.record.body)
+        self.lose(first_index, entries)
 
     def is_stranded(self, machine: Machine, committed: list[CommittedEntry]) -> bool:
         """Whether the machine has an entry that its group has lost and replaced. If it knew it to be
@@ -138,16 +156,6 @@ class PageCaches(Disks):
         return any(
             index < len(committed) and committed[index] != entry and self.holds(machine, entry)
             for (index, _), entry in self.lost.items()
-        )
-
-    def is_lost(self, index: int, entry: CommittedEntry) -> bool:
-        return (index, entry.data) in self.lost
-
-    def was_lost(self, record: Record) -> bool:
-        """Whether this was committed once, at its place in the log."""
-        return any(
-            entry.position + HEADER_BYTES == record.physical_offset and entry.record.body == record.body
-            for entry in self.lost.values()
         )
 
 

@@ -72,6 +72,24 @@ class MembershipOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class RecoveryOptions:
+    """Longest virtual times. `first_ms`: until a majority is gone. `cut_max_ms`: for which it is cut off from
+    the others before. `notice_ms`: until the operator stops what is left. Probabilities: that he takes another node than the one with the most complete log; that a
+    disk is gone with its machine; that one with its old files is started, each second; that the operator adds
+    one and has not emptied it.
+    """
+
+    first_ms: int = 10_000
+    cut_max_ms: int = 3_000
+    notice_ms: int = 3_000
+    disasters_max: int = 1
+    other_probability: float = 0.25
+    disk_gone_probability: float = 0.5
+    return_probability: float = 0.2
+    forget_probability: float = 0.3
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """Everything that decides a run, the seed of its chance included."""
 
@@ -87,6 +105,8 @@ class Options:
     stalls: StallOptions = field(default_factory=StallOptions)
     membership: MembershipOptions | None = None
     """With them members are added, removed and replaced."""
+    recovery: RecoveryOptions | None = None
+    """With them a majority is gone for good."""
     strangers: StrangerOptions | None = None
     """With them the members of the group have certificates."""
 
@@ -136,6 +156,31 @@ def draw_changing_options(seed: int) -> Options:
     nodes = random.Random(f"{seed} first members").choice((1, 2, 3, 3, 3, 5))
     faults = replace(options.faults, damage_ms=0, disk_error_ms=0)
     return replace(options, nodes=nodes, faults=faults, membership=draw_membership(seed))
+
+
+def draw_recovery(seed: int) -> RecoveryOptions:
+    """The options of a seed; always the same ones."""
+    rng = random.Random(f"{seed} recovery")
+    return RecoveryOptions(
+        first_ms=rng.choice((3_000, 10_000)),
+        cut_max_ms=rng.choice((0, 1_000, 5_000)),
+        notice_ms=rng.choice((100, 3_000)),
+        disasters_max=rng.choice((1, 1, 2)),
+        other_probability=rng.choice((0.0, 0.3, 1.0)),
+        disk_gone_probability=rng.choice((0.0, 0.5, 1.0)),
+        return_probability=rng.choice((0.1, 0.5)),
+        forget_probability=rng.choice((0.0, 0.5)),
+    )
+
+
+def draw_recovering_options(seed: int) -> Options:
+    """As `draw_options`, and a majority is gone for good: another family too. Without other damage of disks,
+    which would explain a loss.
+    """
+    options = draw_options(seed)
+    nodes = random.Random(f"{seed} first members").choice((2, 3, 3, 3, 4, 5))
+    faults = replace(options.faults, damage_ms=0, disk_error_ms=0)
+    return replace(options, nodes=nodes, faults=faults, recovery=draw_recovery(seed))
 
 
 def draw_replicated_options(seed: int) -> Options:

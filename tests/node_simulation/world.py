@@ -25,8 +25,15 @@ from tests.node_simulation.losses import Disks, PageCaches, without_lost
 from tests.node_simulation.machine import DiskOptions, Machine, Process, Program, Surroundings
 from tests.node_simulation.membership import Machines, MemberChanges
 from tests.node_simulation.net import Network, NetworkOptions
-from tests.node_simulation.options import MembershipOptions, Options, draw_options, draw_stalling_options
+from tests.node_simulation.options import (
+    MembershipOptions,
+    Options,
+    RecoveryOptions,
+    draw_options,
+    draw_stalling_options,
+)
 from tests.node_simulation.programs import NAME_SERVER_PORT, NodeProgram, name_server_program
+from tests.node_simulation.recovery import Recovery
 from tests.node_simulation.stalls import Stalls
 from tests.node_simulation.strangers import Stranger, StrangerOptions, credentials_of, old_member
 from tests.node_simulation.workload import PlainWorkload, Workload
@@ -113,8 +120,11 @@ class World:
         )  # fmt: skip
         self.faults.on_client_crash = self.workload.crashed
         self.changes: MemberChanges | None = None
+        self.recovery: Recovery | None = None
         if options.membership is not None:
             self._change_members(options.membership, damage)
+        if options.recovery is not None:
+            self._recover(options.recovery)
         self.stranger: Stranger | None = None
         self.outsiders: list[Machine] = []
         if options.strangers is not None:
@@ -179,13 +189,23 @@ class World:
 
     def _change_members(self, options: MembershipOptions, damage: Damage) -> None:
         rng = random.Random(f"{self.options.seed} member changes")
-        machines = Machines(
+        self.changes = MemberChanges(
+            self.clock, options, rng, self._machines(), self.checker, damage, self.trace
+        )
+        self.checker.are_members_changing = True
+
+    def _recover(self, options: RecoveryOptions) -> None:
+        rng = random.Random(f"{self.options.seed} recoveries")
+        self.recovery = Recovery(
+            self.clock, options, rng, self._machines(), self.checker, self.network, ROOT, self.trace
+        )
+
+    def _machines(self) -> Machines:
+        self._free_ips = iter(f"10.0.5.{number}" for number in range(1, 255))
+        return Machines(
             self.nodes, self.removed, REPLICATION_PORT, self._make_joining, self._new_ip, self._move,
             self._retire, self._recall,
         )  # fmt: skip
-        self.changes = MemberChanges(self.clock, options, rng, machines, self.checker, damage, self.trace)
-        self.checker.are_members_changing = True
-        self._free_ips = iter(f"10.0.5.{number}" for number in range(1, 255))
 
     def _make_joining(self, name: str, members: Configuration) -> Machine:
         peers = {member.id: member.host for member in members.members}
@@ -216,7 +236,7 @@ class World:
     def _members(self) -> list[Machine]:
         """Those whom the last committed configuration has."""
         last = self.checker.configuration
-        if self.changes is None or last is None:
+        if not self.checker.are_members_changing or last is None:
             return list(self.nodes.values())
         return [self.nodes[each] for each in last.configuration.ids if each in self.nodes]
 
@@ -361,18 +381,21 @@ class World:
         if self.stranger is not None:
             self.stranger.is_on = True
         self.faults.start()
-        if self.changes is not None:
-            self.changes.start()
+        operators = [each for each in (self.changes, self.recovery) if each is not None]
+        for operator in operators:
+            operator.start()
         self.run_for(self.options.safety_ms)
         self.workload.stop()
-        if self.changes is not None:
-            self.changes.stop()
+        for operator in operators:
+            operator.stop()
         self.faults.stop()
         self.network.options = NetworkOptions()
         self.surroundings.disk = DiskOptions()
         self._replace_stranded()
         writable_after_ms = self.run_until(self.is_writable, "a writable leader")
-        if self.changes is not None:
+        if self.recovery is not None:
+            self.run_until(self.recovery.is_over, "the group has its members again")
+        if operators:
             self.run_until(self._are_settled, "only members are there, and every joining one votes")
         self.run_until(self.workload.is_done, "everything acknowledged is consumed")
         converged_after_ms = self.run_until(self.is_converged, "all nodes at one end")
@@ -406,7 +429,7 @@ class World:
     def _judge(self) -> Report:
         """Of the whole history; where messages are lost, of what producers and the last reader saw."""
         operations = self.history.operations
-        if isinstance(self.checker.disks, PageCaches) and self.checker.disks.lost:
+        if self.checker.disks.lost:
             operations = without_lost(operations, self.checker.disks.lost_bodies, READER)
         report = check(operations)
         require(report.is_clean, report)
@@ -416,6 +439,8 @@ class World:
         counts = self.faults.counts | self.stalls.counts | (self.stranger.counts if self.stranger else {})
         if self.changes is not None:
             counts |= self.changes.counts
+        if self.recovery is not None:
+            counts |= self.recovery.counts
         if isinstance(self.checker.disks, PageCaches):
             counts |= {"loss by power failures": self.checker.disks.losses}
         return counts
@@ -424,7 +449,7 @@ class World:
         """Those of the last committed configuration are a group in which nothing happens, whatever those do
         who were members once.
         """
-        if self.changes is None:
+        if not self.checker.are_members_changing:
             return
         elections = self.checker.elections
         self.run_for(QUIET_MS)
@@ -448,7 +473,7 @@ class World:
             is_true = all(
                 self.nodes[name].ip == address.partition(":")[0]
                 for name, address in known.items()
-                if name in self.nodes or self.changes is None
+                if name in self.nodes or not self.checker.are_members_changing
             )
             require(is_true, machine.name, "believes", known)
 
