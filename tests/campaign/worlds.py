@@ -10,7 +10,8 @@ reads by read index. `choices`: whole nodes that are asked for linearizable read
 `disk`: the core on the real entry store, whose machine loses power between two file operations. `pairs`: each
 of these three in a group of two. `node-pairs`: two whole nodes. `replicated`: whole nodes whose
 acknowledgements do not wait for disks. `members`: whole nodes of a group whose members change. `recoveries`:
-whole nodes of a group whose majority is gone for good, and an operator goes on with one.
+whole nodes of a group whose majority is gone for good, and an operator goes on with one. `upgrades`: whole nodes of the
+release before, which are replaced by this one.
 """
 
 import enum
@@ -57,6 +58,7 @@ class World(enum.StrEnum):
     REPLICATED = "replicated"
     MEMBERS = "members"
     RECOVERIES = "recoveries"
+    UPGRADES = "upgrades"
 
 
 WEIGHTS = {
@@ -80,7 +82,7 @@ VARIANTS = {
 }
 """Every second seed of these is of the variant; the others keep their meaning."""
 RARER_VARIANTS = {
-    World.NODE: ((World.NODE_PAIRS, 0.15), (World.REPLICATED, 0.3), (World.MEMBERS, 0.3), (World.RECOVERIES, 0.1)),
+    World.NODE: ((World.NODE_PAIRS, 0.15), (World.REPLICATED, 0.3), (World.MEMBERS, 0.3), (World.RECOVERIES, 0.1), (World.UPGRADES, 0.1)),
     World.GROUP: ((World.PAIRS, 0.15),),
     World.DAMAGE: ((World.PAIRS, 0.15),),
 }
@@ -148,7 +150,7 @@ def trace(seed: int, world: World | None = None) -> tuple[list[str], Run]:
 _NODE_WORLDS = (
     *(World.NODE, World.STALLS, World.STRANGERS, World.CLIENTS, World.TRANSACTIONS),
     *(World.WRITERS, World.TIMERS, World.POPS, World.DELETIONS, World.NODE_PAIRS, World.REPLICATED),
-    *(World.CHOICES, World.MEMBERS, World.RECOVERIES),
+    *(World.CHOICES, World.MEMBERS, World.RECOVERIES, World.UPGRADES),
 )
 
 
@@ -170,6 +172,8 @@ def _make_node(seed: int, world: World, is_tracing: bool = False) -> node_world.
         return node_world.World(node_options.draw_changing_options(seed), is_tracing=is_tracing)
     if world is World.RECOVERIES:
         return node_world.World(node_options.draw_recovering_options(seed), is_tracing=is_tracing)
+    if world is World.UPGRADES:
+        return node_world.World(node_options.draw_upgrading_options(seed), is_tracing=is_tracing)
     if world is World.REPLICATED:
         return node_world.World(node_options.draw_replicated_options(seed), is_tracing=is_tracing)
     options = node_options.draw_options(seed)
@@ -239,4 +243,5 @@ _RUNNERS: dict[World, Callable[[int], Run]] = {
     World.REPLICATED: _run_node(World.REPLICATED),
     World.MEMBERS: _run_node(World.MEMBERS),
     World.RECOVERIES: _run_node(World.RECOVERIES),
+    World.UPGRADES: _run_node(World.UPGRADES),
 }

@@ -6,7 +6,7 @@ agree with itself.
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ from commitlog.consume_queues import NOT_QUEUED
 from commitlog.dispatch import STATE_TOPIC, topics_deleted_by
 from commitlog.entry import HEADER_BYTES, entry_position, entry_starts
 from commitlog.record import Record
-from dledger.core.membership import Configuration, ConfigurationEntry
+from dledger.core.membership import FIXED_MEMBERS_LEVEL, Configuration, ConfigurationEntry
 from dledger.core.node import Node
 from dledger.core.types import NO_INDEX, DamagedEntryError, EntryRange, Role
 from dledger.server import DLedgerServer
@@ -63,12 +63,18 @@ class Checker:
     """The newest one that a node has called committed."""
     in_use: dict[str, ConfigurationEntry] = field(default_factory=dict)
     """By node, the newest configuration in its log when it last ran."""
+    is_old: Callable[[Machine], bool] = lambda machine: False
+    """Whether it runs the release before."""
     may_lose: bool = False
     """Whether an operator may give up what only gone machines have."""
     decision: ConfigurationEntry | None = None
     """The last one of an operator, with which another generation of the group began."""
     outdated: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Of members of an earlier generation with their old files: index and term of their last entry."""
+    told: set[str] = field(default_factory=set)
+    """Those of `outdated` that may have a term of a later generation from an emptied node: until that one has
+    an entry, it has forgotten its generation when it starts again, and its term it has not.
+    """
     _commit_terms: list[int] = field(default_factory=list)
     """By index, the term in which the entry was first known to be committed."""
     _nodes: dict[str, NodeRecord] = field(default_factory=dict)
@@ -134,10 +140,17 @@ class Checker:
                     if other.term == node.term:
                         self._check_step(name, node, one, other)
             self.in_use[name] = members.latest
+            self._check_level(name, members.configuration)
         committed = members.at(node.commit_index)
         is_of_group = committed.index != NO_INDEX or name not in self.joined
         if is_of_group and (self.configuration is None or committed.index > self.configuration.index):
             self.configuration = committed
+
+    def _check_level(self, name: str, configuration: Configuration) -> None:
+        """A node of the release before could not read what a higher format level has."""
+        if configuration.format_level > FIXED_MEMBERS_LEVEL:
+            old = [each for each in configuration.ids if each in self.machines and self.is_old(self.machines[each])]
+            require(not old, name, "raises the format level to", configuration.format_level, "with", old)
 
     def _check_step(self, name: str, node: Node, old: ConfigurationEntry, new: ConfigurationEntry) -> None:
         require(overlap(old.configuration, new.configuration), name, "steps from", old, "to", new)
@@ -170,8 +183,11 @@ class Checker:
         """A minority of an earlier generation elects no leader, and takes nothing of a later one's."""
         require(node.role is not Role.LEADER, name, "of an earlier generation leads in term", node.term)
         assert self.decision is not None
-        has_heard = node.term >= self.decision.term
-        require(not has_heard, name, "of an earlier generation has term", node.term, "of a later one")
+        if node.term >= self.decision.term and name not in self.told:
+            generation = self.decision.configuration.generation
+            is_told = any(each.configuration.generation < generation for each in self.in_use.values())
+            require(is_told, name, "of an earlier generation has term", node.term, "of a later one")
+            self.told.add(name)
         last = node.last_entry()
         require(last == self.outdated[name], name, "of an earlier generation has", last, self.outdated[name])
 

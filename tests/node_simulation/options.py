@@ -90,6 +90,21 @@ class RecoveryOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class UpgradeOptions:
+    """`step_ms`: mean virtual time between two steps of an upgrade. `is_finished`: whether it ends with a
+    higher format level. Probabilities: that a node goes back to the release before; that the operator ends
+    the upgrade too early; that a node is stopped by SIGTERM.
+    """
+
+    step_ms: int = 1_500
+    down_max_ms: int = 1_000
+    is_finished: bool = True
+    back_probability: float = 0.2
+    early_probability: float = 0.2
+    clean_probability: float = 0.7
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """Everything that decides a run, the seed of its chance included."""
 
@@ -107,6 +122,8 @@ class Options:
     """With them members are added, removed and replaced."""
     recovery: RecoveryOptions | None = None
     """With them a majority is gone for good."""
+    upgrade: UpgradeOptions | None = None
+    """With them the nodes are of the release before at first. Members change only after the upgrade."""
     strangers: StrangerOptions | None = None
     """With them the members of the group have certificates."""
 
@@ -181,6 +198,32 @@ def draw_recovering_options(seed: int) -> Options:
     nodes = random.Random(f"{seed} first members").choice((2, 3, 3, 3, 4, 5))
     faults = replace(options.faults, damage_ms=0, disk_error_ms=0)
     return replace(options, nodes=nodes, faults=faults, recovery=draw_recovery(seed))
+
+
+def draw_upgrade(seed: int) -> UpgradeOptions:
+    """The options of a seed; always the same ones."""
+    rng = random.Random(f"{seed} upgrade")
+    return UpgradeOptions(
+        step_ms=rng.choice((300, 1_000, 3_000)),
+        down_max_ms=rng.choice((100, 2_000)),
+        is_finished=rng.random() < 0.7,
+        back_probability=rng.choice((0.0, 0.2, 0.5)),
+        early_probability=rng.choice((0.0, 0.3)),
+        clean_probability=rng.choice((0.0, 0.5, 1.0)),
+    )
+
+
+def draw_upgrading_options(seed: int) -> Options:
+    """As `draw_options`, and the nodes are of the release before at first: another family too. In half of the
+    seeds members change when the upgrade is over.
+    """
+    options = draw_options(seed)
+    rng = random.Random(f"{seed} first release")
+    faults = replace(options.faults, damage_ms=0, disk_error_ms=0)
+    membership = rng.choice((None, draw_membership(seed)))
+    nodes = rng.choice((1, 2, 3, 3, 3, 3, 5))
+    upgrade = draw_upgrade(seed)
+    return replace(options, nodes=nodes, faults=faults, membership=membership, upgrade=upgrade)
 
 
 def draw_replicated_options(seed: int) -> Options:

@@ -30,11 +30,14 @@ class NodeProgram:
     config: BrokerConfig
     on_stopped: Callable[[Process, BaseException], None]
 
+    def make_broker(self, process: Process) -> Broker:
+        return Broker(self.config, process.environment)
+
     async def __call__(self, process: Process) -> int:
         stop = asyncio.Event()
         process.loop.add_signal_handler(signal.SIGTERM, stop.set)
         try:
-            broker = process.broker = Broker(self.config, process.environment)
+            broker = process.broker = self.make_broker(process)
         except (OSError, CorruptLogError, CorruptHardStateError, StoreLockedError) as error:
             self.on_stopped(process, error)
             return EXIT_FAILED

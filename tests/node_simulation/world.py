@@ -29,6 +29,7 @@ from tests.node_simulation.options import (
     MembershipOptions,
     Options,
     RecoveryOptions,
+    UpgradeOptions,
     draw_options,
     draw_stalling_options,
 )
@@ -36,6 +37,7 @@ from tests.node_simulation.programs import NAME_SERVER_PORT, NodeProgram, name_s
 from tests.node_simulation.recovery import Recovery
 from tests.node_simulation.stalls import Stalls
 from tests.node_simulation.strangers import Stranger, StrangerOptions, credentials_of, old_member
+from tests.node_simulation.upgrades import OldNodeProgram, Upgrades, is_old
 from tests.node_simulation.workload import PlainWorkload, Workload
 from tests.simulation.clock import VirtualClock
 from tests.simulation.invariants import InvariantError, require
@@ -125,6 +127,9 @@ class World:
             self._change_members(options.membership, damage)
         if options.recovery is not None:
             self._recover(options.recovery)
+        self.upgrades: Upgrades | None = None
+        if options.upgrade is not None:
+            self._upgrade(options.upgrade)
         self.stranger: Stranger | None = None
         self.outsiders: list[Machine] = []
         if options.strangers is not None:
@@ -199,6 +204,21 @@ class World:
         self.recovery = Recovery(
             self.clock, options, rng, self._machines(), self.checker, self.network, ROOT, self.trace
         )
+
+    def _upgrade(self, options: UpgradeOptions) -> None:
+        for machine in self.nodes.values():
+            assert isinstance(machine.program, NodeProgram)
+            machine.program = OldNodeProgram(machine.program.config, self._stopped)
+        rng = random.Random(f"{self.options.seed} upgrades")
+        self.checker.is_old = is_old
+        self.checker.are_members_changing = True
+        self.upgrades = Upgrades(
+            self.clock, options, rng, self.nodes, self.checker, self.trace, self._start_changes
+        )
+
+    def _start_changes(self) -> None:
+        if self.changes is not None:
+            self.changes.start()
 
     def _machines(self) -> Machines:
         self._free_ips = iter(f"10.0.5.{number}" for number in range(1, 255))
@@ -381,9 +401,10 @@ class World:
         if self.stranger is not None:
             self.stranger.is_on = True
         self.faults.start()
-        operators = [each for each in (self.changes, self.recovery) if each is not None]
+        operators = [each for each in (self.changes, self.recovery, self.upgrades) if each is not None]
         for operator in operators:
-            operator.start()
+            if operator is not self.changes or self.upgrades is None:
+                operator.start()
         self.run_for(self.options.safety_ms)
         self.workload.stop()
         for operator in operators:
@@ -395,6 +416,8 @@ class World:
         writable_after_ms = self.run_until(self.is_writable, "a writable leader")
         if self.recovery is not None:
             self.run_until(self.recovery.is_over, "the group has its members again")
+        if self.upgrades is not None:
+            self.run_until(self.upgrades.is_over, "the upgrade is over")
         if operators:
             self.run_until(self._are_settled, "only members are there, and every joining one votes")
         self.run_until(self.workload.is_done, "everything acknowledged is consumed")
@@ -439,8 +462,8 @@ class World:
         counts = self.faults.counts | self.stalls.counts | (self.stranger.counts if self.stranger else {})
         if self.changes is not None:
             counts |= self.changes.counts
-        if self.recovery is not None:
-            counts |= self.recovery.counts
+        for operator in (self.recovery, self.upgrades):
+            counts |= {} if operator is None else operator.counts
         if isinstance(self.checker.disks, PageCaches):
             counts |= {"loss by power failures": self.checker.disks.losses}
         return counts
