@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from dledger.codec import (
-    NEWEST_PROTOCOL_VERSION,
     NUMBER_MAX,
     PROTOCOL_VERSION,
     TERM_STEP_MAX,
@@ -544,11 +543,19 @@ class DLedgerServer:
         return is_new and node.members.configuration.format_level < FORMAT_LEVEL
 
     def speaks_newest_protocol(self, configuration: Configuration) -> bool:
-        """Whether all other members are connected and speak the newest protocol: only then can the group's
-        format level rise.
+        """Whether all other members are connected, speak the newest protocol, and have answered this leader
+        of late: only then can the group's format level rise. The connections with a machine that lost power
+        look open for a while, and an older release may be what it starts with.
         """
-        others = (each for each in configuration.ids if each != self.config.self_id)
-        return all(self._transport.version_of(each) == NEWEST_PROTOCOL_VERSION for each in others)
+        silence_max_ms = self.config.election_timeout_min_ms
+        silences_ms = {each.id: each.last_contact_ms_ago for each in self.status().peers}
+        return all(
+            self._transport.speaks_newest(each)
+            and (silence_ms := silences_ms.get(each)) is not None
+            and silence_ms < silence_max_ms
+            for each in configuration.ids
+            if each != self.config.self_id
+        )
 
     def read_index(self, on_done: Callable[[ResponseCode, int], None]) -> ResponseCode:
         """Begins a linearizable read (thesis 6.4). SUCCESS: on_done is called once, later, with a code and an

@@ -378,6 +378,12 @@ class Transport:
             return None
         return dialer.connection.version
 
+    def speaks_newest(self, peer: str) -> bool:
+        """Whether both connections with the peer are of the newest protocol."""
+        inbound = self._inbound.get(peer)
+        has_introduced = inbound is not None and inbound.introduction is not None
+        return has_introduced and self.version_of(peer) == NEWEST_PROTOCOL_VERSION
+
     def introduction(self) -> Introduction:
         """Of this node."""
         return Introduction(

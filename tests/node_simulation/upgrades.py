@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from broker.app import Broker
+from commitlog.entry_store import EntryStore
 from dledger.codec import PROTOCOL_VERSION, version_needed
 from dledger.core.membership import CHANGING_MEMBERS_LEVEL, FIXED_MEMBERS_LEVEL
 from dledger.core.messages import Message
@@ -28,7 +29,10 @@ from tests.simulation.invariants import InvariantError, require
 POLL_MS = 100
 STOP_MS = 8_000
 """A node that has not stopped by itself is killed."""
-RUNNING_US = 1_000_000
+INSTALLING_MS = 1_000
+"""No release is replaced by another within less."""
+COMMITTED_MIN = 2
+"""A group without entries is a new one, which raises its level by itself when all nodes are of this release."""
 
 
 class OldTransport(Transport):
@@ -65,6 +69,9 @@ class OldNodeProgram(NodeProgram):
         engine._was_empty = False  # it raises no level, not even alone
         level = engine.members.configuration.format_level
         require(level == FIXED_MEMBERS_LEVEL, process.machine.name, "of 0.1.0 finds format level", level)
+        store = engine._store
+        assert isinstance(store, EntryStore)
+        require(store._has_old_format, process.machine.name, "of 0.1.0 finds files of format 2")
         return broker
 
 
@@ -121,7 +128,7 @@ class Upgrades:
         self._later(self._step)
         old = self._old()
         draw = self.rng.random()
-        if self._replaced is not None:
+        if self._replaced is not None or self.checker.commit_index < COMMITTED_MIN:
             return
         if self._has_finished or self._may_finish():
             if draw >= self.options.back_probability or self._has_finished or not self._is_running:
@@ -162,7 +169,8 @@ class Upgrades:
         program = NodeProgram if is_old(machine) else OldNodeProgram
         machine.program = program(machine.program.config, machine.program.on_stopped)
         self.trace(machine.name, f"is to run {program.__name__}")
-        self.clock.schedule(1_000 * self.rng.randint(0, self.options.down_max_ms), lambda: self._begin(machine))
+        down_ms = self.rng.randint(INSTALLING_MS, INSTALLING_MS + self.options.down_max_ms)
+        self.clock.schedule(1_000 * down_ms, lambda: self._begin(machine))
 
     def _begin(self, machine: Machine) -> None:
         machine.is_gone = False

@@ -140,6 +140,22 @@ async def test_an_old_node_dials_a_new_one() -> None:
         assert node.transport.version_of("n1") is None
 
 
+async def test_a_peer_speaks_the_newest_protocol_on_both_connections() -> None:
+    """Its own may be of an older release by now, while this node's looks open as it was."""
+    introduction = Introduction(3, "127.0.0.1", 7, 3, 0, "")
+    async with before_script() as (node, script):
+        script.newest.send(WELCOME)
+        await until(lambda: node.transport.version_of("n1") == 3)
+        assert not node.transport.speaks_newest("n1")
+        async with dialled(node.address) as peer:
+            peer.send(Hello("g", "n1", 2, ""), introduction)
+            await until(lambda: node.transport.speaks_newest("n1"))
+        async with dialled(node.address) as old:
+            old.send(Hello("g", "n1", 2, ""), BEAT)
+            await until(lambda: node.sink.messages)
+            assert not node.transport.speaks_newest("n1")
+
+
 async def test_nothing_waits_for_the_welcome() -> None:
     async with before_script() as (node, script):
         node.transport.send_all([Envelope("n1", BEAT)])
