@@ -236,7 +236,8 @@ def _lost(own: Remains) -> tuple[str, ...]:
     unknown = own.end_index - own.commit_index
     maybe = (
         f"The {unknown} entries after {own.commit_index} are not known here to be committed, and will be: "
-        "they are kept, and a client may have seen its send fail."
+        "they are kept, and a client may have seen its send fail. If the gone members have others in their "
+        "place, those are lost."
     )
     return (
         f"Every entry after {own.end_index} is lost: acknowledged messages that only the gone members have. "

@@ -10,8 +10,8 @@ reads by read index. `choices`: whole nodes that are asked for linearizable read
 `disk`: the core on the real entry store, whose machine loses power between two file operations. `pairs`: each
 of these three in a group of two. `node-pairs`: two whole nodes. `replicated`: whole nodes whose
 acknowledgements do not wait for disks. `members`: whole nodes of a group whose members change. `recoveries`:
-whole nodes of a group whose majority is gone for good, and an operator goes on with one. `upgrades`: whole nodes of the
-release before, which are replaced by this one.
+whole nodes of a group whose majority is gone for good, and an operator goes on with one. `upgrades`: whole
+nodes of the release before, which are replaced by this one.
 """
 
 import enum
@@ -82,7 +82,9 @@ VARIANTS = {
 }
 """Every second seed of these is of the variant; the others keep their meaning."""
 RARER_VARIANTS = {
-    World.NODE: ((World.NODE_PAIRS, 0.15), (World.REPLICATED, 0.3), (World.MEMBERS, 0.3), (World.RECOVERIES, 0.1), (World.UPGRADES, 0.1)),
+    World.NODE: ((World.NODE_PAIRS, 0.15), (World.REPLICATED, 0.3), (World.MEMBERS, 0.3)),
+    World.TIMERS: ((World.RECOVERIES, 0.4),),
+    World.POPS: ((World.UPGRADES, 0.4),),
     World.GROUP: ((World.PAIRS, 0.15),),
     World.DAMAGE: ((World.PAIRS, 0.15),),
 }
@@ -154,6 +156,18 @@ _NODE_WORLDS = (
 )
 
 
+_DRAWN = {
+    World.STALLS: node_options.draw_stalling_options,
+    World.STRANGERS: node_options.draw_hostile_options,
+    World.NODE_PAIRS: node_options.draw_pair_options,
+    World.REPLICATED: node_options.draw_replicated_options,
+    World.MEMBERS: node_options.draw_changing_options,
+    World.RECOVERIES: node_options.draw_recovering_options,
+    World.UPGRADES: node_options.draw_upgrading_options,
+}
+"""Worlds of the plain clients."""
+
+
 def _make_node(seed: int, world: World, is_tracing: bool = False) -> node_world.World:
     if world is World.TRANSACTIONS:
         options = transaction_options(seed)
@@ -162,20 +176,9 @@ def _make_node(seed: int, world: World, is_tracing: bool = False) -> node_world.
         return node_world.World(timer_options(seed), workload=timer_workload, is_tracing=is_tracing)
     if world is World.POPS:
         return node_world.World(pop_options(seed), workload=pop_workload, is_tracing=is_tracing)
-    if world is World.STALLS:
-        return node_world.World(node_options.draw_stalling_options(seed), is_tracing=is_tracing)
-    if world is World.STRANGERS:
-        return node_world.World(node_options.draw_hostile_options(seed), is_tracing=is_tracing)
-    if world is World.NODE_PAIRS:
-        return node_world.World(node_options.draw_pair_options(seed), is_tracing=is_tracing)
-    if world is World.MEMBERS:
-        return node_world.World(node_options.draw_changing_options(seed), is_tracing=is_tracing)
-    if world is World.RECOVERIES:
-        return node_world.World(node_options.draw_recovering_options(seed), is_tracing=is_tracing)
-    if world is World.UPGRADES:
-        return node_world.World(node_options.draw_upgrading_options(seed), is_tracing=is_tracing)
-    if world is World.REPLICATED:
-        return node_world.World(node_options.draw_replicated_options(seed), is_tracing=is_tracing)
+    draw = _DRAWN.get(world)
+    if draw is not None:
+        return node_world.World(draw(seed), is_tracing=is_tracing)
     options = node_options.draw_options(seed)
     if world is World.DELETIONS:
         options = deletion_options(options)

@@ -52,6 +52,24 @@ def run_node(seed: int) -> None:
     gc.enable()
 
 
+def run_recoveries(seed: int) -> None:
+    """Whole nodes of a group whose majority is gone for good."""
+    _run_drawn(seed, "draw_recovering_options")
+
+
+def run_upgrades(seed: int) -> None:
+    """Whole nodes of the release before, which are replaced by this one."""
+    _run_drawn(seed, "draw_upgrading_options")
+
+
+def _run_drawn(seed: int, draw: str) -> None:
+    from tests.node_simulation import options, world  # only here, as in run_node
+
+    gc.disable()
+    world.World(getattr(options, draw)(seed)).run()
+    gc.enable()
+
+
 def run_stalls(seed: int) -> None:
     """The same, and loops stand still."""
     from tests.node_simulation import world  # only here, as in run_node
@@ -69,6 +87,8 @@ WORLDS: dict[str, Callable[[int], None]] = {
     "disk": run_disk,
     "node": run_node,
     "stalls": run_stalls,
+    "recoveries": run_recoveries,
+    "upgrades": run_upgrades,
 }
 
 

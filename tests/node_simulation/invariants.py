@@ -149,7 +149,11 @@ class Checker:
     def _check_level(self, name: str, configuration: Configuration) -> None:
         """A node of the release before could not read what a higher format level has."""
         if configuration.format_level > FIXED_MEMBERS_LEVEL:
-            old = [each for each in configuration.ids if each in self.machines and self.is_old(self.machines[each])]
+            old = [
+                each
+                for each in configuration.ids
+                if each in self.machines and self.is_old(self.machines[each])
+            ]
             require(not old, name, "raises the format level to", configuration.format_level, "with", old)
 
     def _check_step(self, name: str, node: Node, old: ConfigurationEntry, new: ConfigurationEntry) -> None:

@@ -74,9 +74,11 @@ class MembershipOptions:
 @dataclass(frozen=True, slots=True)
 class RecoveryOptions:
     """Longest virtual times. `first_ms`: until a majority is gone. `cut_max_ms`: for which it is cut off from
-    the others before. `notice_ms`: until the operator stops what is left. Probabilities: that he takes another node than the one with the most complete log; that a
-    disk is gone with its machine; that one with its old files is started, each second; that the operator adds
-    one and has not emptied it.
+    the others before. `notice_ms`: until the operator stops what is left.
+
+    Probabilities: that he takes another node than the one with the most complete log; that a disk is gone
+    with its machine; that one with its old files is started, each second; that the operator adds one and has
+    not emptied it.
     """
 
     first_ms: int = 10_000

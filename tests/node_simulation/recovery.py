@@ -15,7 +15,6 @@ from pathlib import Path
 from broker.config import BrokerConfig
 from broker.store.recovery import (
     Plan,
-    RecoveryError,
     Remains,
     StoppedStore,
     most_complete,
@@ -193,7 +192,9 @@ class Recovery:
         """Mostly the one with the most complete log; never one without any."""
         remains = {machine.name: self._remains(machine) for machine in survivors}
         best = most_complete(list(remains.values()))
-        others = [each for each in remains.values() if each is not best and each.end_index >= each.begin_index]
+        others = [
+            each for each in remains.values() if each is not best and each.end_index >= each.begin_index
+        ]
         if others and self.rng.random() < self.options.other_probability:
             best = self.rng.choice(others)
             self._count("recover: with another log than the most complete one")
@@ -288,7 +289,9 @@ class Recovery:
         require(first_lost > before.commit_index, name, "knew to be committed", before.commit_index)
         require(first_lost <= before.end_index + 1, name, "says that it ends at", before.end_index)
         for index in range(before.begin_index, first_lost):
-            is_kept = checker.disks.has(machine, checker.committed[index].position, checker.committed[index].data)
+            is_kept = checker.disks.has(
+                machine, checker.committed[index].position, checker.committed[index].data
+            )
             require(is_kept, name, "does not keep", index, "durably, of", first_lost)
         lost = checker.recovered(machine, first_lost, decision)
         if lost:
@@ -342,9 +345,7 @@ class Recovery:
         if name in self.checker.outdated or remains.end_index == NO_INDEX or remains.impairment is not None:
             return False
         running = {name, *self.checker.outdated}
-        configurations = [
-            entry.configuration for each in running for entry in self._old[each].configurations
-        ]
+        configurations = [entry.configuration for each in running for entry in self._old[each].configurations]
         return all(2 * len(running.intersection(each.voters)) <= len(each.voters) for each in configurations)
 
     # -- the group grows again

@@ -17,7 +17,7 @@ from dledger.core.membership import CHANGING_MEMBERS_LEVEL, FIXED_MEMBERS_LEVEL
 from dledger.core.messages import Message
 from dledger.core.types import ResponseCode
 from dledger.server import DLedgerServer
-from dledger.transport import Transport
+from dledger.transport import Transport, _Inbound
 from tests.node_simulation.faults import is_leader
 from tests.node_simulation.invariants import Checker, engine_of
 from tests.node_simulation.machine import Machine, Process
@@ -32,14 +32,16 @@ STOP_MS = 8_000
 INSTALLING_MS = 1_000
 """No release is replaced by another within less."""
 COMMITTED_MIN = 2
-"""A group without entries is a new one, which raises its level by itself when all nodes are of this release."""
+"""A group without entries is a new one, which raises its level by itself when all nodes are of this release;
+the upgrade begins later.
+"""
 
 
 class OldTransport(Transport):
     """Of release 0.1.0."""
 
-    def opened(self, inbound) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001
-        inbound._answer = lambda frame: None
+    def opened(self, inbound: _Inbound) -> None:
+        inbound._answer = lambda frame: None  # type: ignore[method-assign]  # neither a Welcome nor a Refused
         super().opened(inbound)
 
     def takes_generation(self, node_id: str, generation: int) -> bool:

@@ -161,7 +161,7 @@ def test_the_plan_says_what_may_be_lost() -> None:
         "known.",
         "Everything up to entry 4 is kept, of which 2 is known to be committed.",
         "The 2 entries after 2 are not known here to be committed, and will be: they are kept, and a client "
-        "may have seen its send fail.",
+        "may have seen its send fail. If the gone members have others in their place, those are lost.",
     )
     assert "n1, n2 must never start again with their old files" in plan.warnings[0]
 
