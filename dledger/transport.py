@@ -14,7 +14,8 @@ A connection begins with a Hello of version 2, which release 0.1.0 understands. 
 the connection stays at version 2; a node of 0.1.0 ignores a Welcome. Messages do not wait for it, except in a
 group that an operator recovered: members of its different generations must not take each other's messages,
 so both ends show their generation first. A node that remembers no promises (an empty disk) takes the newest
-generation that it hears of.
+generation that a member names; without certificates only one that answers at an address which the
+configuration files or the log name.
 
 The peers are the members of the newest configuration. A node that is none of them is a stranger: it may be a
 member of a newer or an older configuration, and a group could not go on if it ignored such nodes (thesis
@@ -244,9 +245,19 @@ class Transport:
             else:
                 inbound.set_stranger(self.is_stranger(inbound.peer))
 
-    def takes_generation(self, node_id: str, generation: int) -> bool:
-        """Takes the newer generation of another node, if this one has none of its own."""
+    def takes_generation(self, node_id: str, generation: int, dialled: Address | None) -> bool:
+        """Takes the newer generation of another node, if this one has none of its own. `dialled`: the address
+        at which this node reached it; None when it made the connection.
+
+        A generation never falls while a node runs, so a wrong one makes it deaf to its own group. A
+        certificate proves that a member of the group names it. Without one any process that reaches the port
+        could, also through the address with which it introduces itself, which is then dialled; but who
+        answers at an address of the files or the log was chosen by an operator.
+        """
         if generation <= self.generation or not self.has_no_generation():
+            return False
+        named = (self.peers.get(node_id), self._configured.get(node_id))
+        if self.credentials is None and (dialled is None or dialled not in named):
             return False
         logger.warning("taking generation %d of the group, of which %s is", generation, node_id)
         peers = {**self.peers, self.hello.node_id: self._address}
@@ -522,7 +533,7 @@ class Transport:
         if not 1 <= len(host) <= HOST_CHARACTERS_MAX or not 1 <= port <= 65535:
             return f"{node_id} has the replication address {host[:100]!r}:{port}"
         own_id = self.hello.node_id
-        if self.takes_generation(node_id, introduction.generation):
+        if self.takes_generation(node_id, introduction.generation, dialled=None):
             return f"{own_id} takes generation {introduction.generation} from here on: connect again"
         if introduction.generation != self.generation:
             older = node_id if introduction.generation < self.generation else own_id
@@ -563,7 +574,7 @@ class _Dialer:
         self._owner = owner
         self._peer = peer
         self.address = address
-        self.connection = _Outbound(owner, peer)
+        self.connection = _Outbound(owner, peer, address)
         self._attempts = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -587,7 +598,8 @@ class _Dialer:
     async def _dial_forever(self) -> None:
         limits = self._owner.limits
         while True:
-            made = _Outbound(self._owner, self._peer)
+            addresses = self._owner.addresses_of(self._peer, self.address)
+            made = _Outbound(self._owner, self._peer, addresses[self._attempts % len(addresses)])
             if not self.connection.is_open:
                 self.connection = made
             is_due = False
@@ -609,9 +621,7 @@ class _Dialer:
                 await asyncio.sleep(limits.reconnect_delay_ms / 1000)
 
     async def _dial(self, connection: "_Outbound") -> None:
-        addresses = self._owner.addresses_of(self._peer, self.address)
-        address = addresses[self._attempts % len(addresses)]
-        await asyncio.get_running_loop().create_connection(lambda: connection, *address)
+        await asyncio.get_running_loop().create_connection(lambda: connection, *connection.address)
         if self._owner.credentials is not None:
             await connection.established()
 
@@ -661,8 +671,9 @@ class _Outbound(asyncio.Protocol):
     No method raises: delivery is best effort, and an error of its transport ends this connection only.
     """
 
-    def __init__(self, owner: Transport, peer: str) -> None:
+    def __init__(self, owner: Transport, peer: str, address: Address) -> None:
         self.closed = asyncio.Event()
+        self.address = address
         self.version = PROTOCOL_VERSION
         self._owner = owner
         self._peer = peer
@@ -792,7 +803,7 @@ class _Outbound(asyncio.Protocol):
             raise PeerProtocolError(f"the node at its address calls itself {welcome.node_id[:100]!r}")
         if welcome.version <= PROTOCOL_VERSION:
             return
-        if self._owner.takes_generation(self._peer, welcome.generation):
+        if self._owner.takes_generation(self._peer, welcome.generation, self.address):
             return  # this connection ends, and another one is made
         self.version = min(welcome.version, NEWEST_PROTOCOL_VERSION)
         is_same = welcome.generation == self._owner.generation

@@ -343,7 +343,7 @@ async def test_a_new_generation_ends_all_connections(caplog: pytest.LogCaptureFi
 
 @pytest.mark.parametrize("generations", [(0, 1), (1, 0), (1, 2)])
 async def test_a_node_without_promises_takes_the_newest_generation(generations: tuple[int, int]) -> None:
-    """In either direction."""
+    """From a member that it dialled, whichever has the newer one."""
     async with two(generations) as (n0, n1):
         younger, older = sorted((n0, n1), key=lambda node: node.transport.generation)
         younger.transport.has_no_generation = older.transport.has_no_generation = lambda: True
@@ -352,6 +352,27 @@ async def test_a_node_without_promises_takes_the_newest_generation(generations: 
         for one, name in ((n0, "n1"), (n1, "n0")):
             one.transport.send_all([Envelope(name, BEAT)])
         await until(lambda: n0.sink.messages == [("n1", BEAT)] and n1.sink.messages == [("n0", BEAT)])
+
+
+async def test_a_generation_is_not_taken_from_a_node_that_was_not_dialled() -> None:
+    async with alone() as node, dialled(node.address) as other:
+        node.transport.has_no_generation = lambda: True
+        other.send(Hello("g", "n1", 2, ""), Introduction(3, "127.0.0.1", 9, 3, 5, ""))
+        await until(lambda: other.is_at_end)
+        assert "n1 is of generation 5 of the group, n0 of generation 0" in other.frames[-1].reason
+        assert node.transport.generation == 0
+
+
+@pytest.mark.parametrize("name", ["n1", "n9"])
+async def test_a_generation_is_not_taken_at_an_address_that_only_its_node_names(name: str) -> None:
+    """A member and a stranger: both are dialled where they say that they accept connections."""
+    async with alone() as node, scripted_node() as script, dialled(node.address) as other:
+        node.transport.has_no_generation = lambda: True
+        other.send(Hello("g", name, 2, ""), Introduction(3, *script.address, 3, 0, ""))
+        await until(lambda: script.frames)
+        script.newest.send(replace(WELCOME, node_id=name, generation=5))
+        await until(lambda: script.frames[1:])
+        assert (script.frames[-1].generation, node.transport.generation) == (0, 0)
 
 
 async def test_a_generation_never_falls() -> None:
