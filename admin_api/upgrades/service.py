@@ -24,7 +24,7 @@ from admin_api.upgrades.report import (
     make_report,
     release_of,
 )
-from broker.admin.types import FORMAT_LEVEL_MAX
+from broker.admin.types import FORMAT_LEVEL
 from remoting.codes import RequestCode
 
 WAIT_LIMIT_S: Final = 5.0
@@ -55,7 +55,7 @@ class Upgrades:
         nodes = [node for group in view.groups for node in group.nodes]
         up = {node.remoting_address for node in nodes if node.remoting_address and node.state is NodeState.UP}
         found = await self.gateway.ask_each(sorted(up), self._vitals.read)
-        report = make_report(view, found.answers, Target(own_release(), FORMAT_LEVEL_MAX))
+        report = make_report(view, found.answers, Target(own_release(), FORMAT_LEVEL))
         return report.model_copy(update=partial_fields(found.troubles))
 
     def finish(self, group: str) -> "FinishUpgrade":
@@ -108,7 +108,7 @@ class FinishUpgrade:
             raise ChangeRefusedError(
                 f"{found.group} is at format level {level}, and not every member runs a release that knows a "
                 f"newer one: {_releases(found)}."
-                if level < FORMAT_LEVEL_MAX
+                if level < FORMAT_LEVEL
                 else f"{found.group} is at format level {level} already, the newest of this release."
             )
         warning = (

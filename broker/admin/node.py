@@ -17,7 +17,6 @@ import orjson
 
 from broker.admin.members import ReceivedRates, member_view
 from broker.admin.types import (
-    FORMAT_LEVEL_MAX,
     ElectionView,
     EpochStatus,
     NodeRole,
@@ -36,7 +35,7 @@ from broker.state.state import ReplicatedState
 from broker.state.topics import TRACE_TOPIC
 from commitlog.log import MessageLog
 from dledger.codec import NEWEST_PROTOCOL_VERSION
-from dledger.core.membership import Member
+from dledger.core.membership import FORMAT_LEVEL, Member
 from dledger.core.status import NodeStatus, PeerStatus
 from dledger.core.types import NO_TERM
 from dledger.core.types import ResponseCode as EngineCode
@@ -99,7 +98,7 @@ class NodeStatusBuilder:
             durability=config.durability,
             release=release(),
             protocol_version=NEWEST_PROTOCOL_VERSION,
-            format_level_max=FORMAT_LEVEL_MAX,
+            format_level_max=FORMAT_LEVEL,
             remoting_address=config.broker_address,
             applied_index=self._log.applied_index,
             committed_position=self._log.max_position,
