@@ -361,6 +361,7 @@ class DLedgerServer:
             direct_ack=self._transport.direct_ack,
         )
         self._observer: Observer | None = None
+        self._on_members_change: list[Callable[[], None]] = []
         self._inbox: list[tuple[str, Message]] = []
         self._done: dict[int, Callable[[ResponseCode], None]] = {}
         self._reads: dict[int, list[Callable[[ResponseCode, int], None]]] = {}
@@ -384,6 +385,12 @@ class DLedgerServer:
     def set_observer(self, observer: Observer) -> None:
         """Must be called before `start`."""
         self._observer = observer
+
+    def on_members_change(self, listener: Callable[[], None]) -> None:
+        """`listener` is called in the turn in which `members` has changed; also when a change was not
+        committed and is taken back. It must not raise.
+        """
+        self._on_members_change.append(listener)
 
     async def start(self) -> None:
         """Joins the group. Raises OSError when the replication address can't be bound."""
@@ -726,6 +733,8 @@ class DLedgerServer:
         self._event_log.report(event)
         if isinstance(event, ConfigurationChanged):
             self._connections.follow()
+            for listener in self._on_members_change:
+                listener()
         if isinstance(event, RoleChanged) and self._observer is not None:
             self._observer.on_role_change(event.role, event.term, event.leader_id)
 

@@ -41,6 +41,7 @@ class FakeEngine(DLedgerServer):
     configuration_index: int = 7
     is_of_one_release: bool = True
     proposal_code: ResponseCode = ResponseCode.SUCCESS
+    member_listeners: list[Callable[[], None]] = field(default_factory=list)
     proposed: list[tuple[Configuration, Callable[[ResponseCode], None]]] = field(default_factory=list)
     undisputed: bool = True
     reads: list[Callable[[ResponseCode, int], None]] = field(default_factory=list)
@@ -74,6 +75,15 @@ class FakeEngine(DLedgerServer):
         assert self.configuration is not None, "the parts give it one"
         return ConfigurationEntry(self.configuration_index, 3, self.configuration)
 
+    def on_members_change(self, listener: Callable[[], None]) -> None:
+        self.member_listeners.append(listener)
+
+    def set_members(self, configuration: Configuration) -> None:
+        """The log names others."""
+        self.configuration = configuration
+        for listener in self.member_listeners:
+            listener()
+
     @property
     def commit_index(self) -> int:
         return 9 if self.is_configuration_committed else 6
@@ -87,7 +97,7 @@ class FakeEngine(DLedgerServer):
         """What is proposed is in the log at once, and committed when the test says so."""
         if self.proposal_code is ResponseCode.SUCCESS:
             self.proposed.append((new, on_done))
-            self.configuration = new
+            self.set_members(new)
         return self.proposal_code
 
     def transfer_leadership(self, transferee: str) -> ResponseCode:

@@ -106,13 +106,9 @@ async def test_a_node_is_registered_while_it_is_a_member(tmp_path: Path, name_se
     engine = FakeEngine(configuration=Configuration((first,)))
     register, unregister = int(RequestCode.REGISTER_BROKER), int(RequestCode.UNREGISTER_BROKER)
     async with registered_node(tmp_path, f"127.0.0.1:{name_server.server.port}", engine) as node:
-        members = node.parts.core.members
-        members.look()
-        engine.configuration = Configuration((first, Member("n1", "127.0.0.1", 2, MemberRole.LEARNER)))
-        members.look()
+        engine.set_members(Configuration((first, Member("n1", "127.0.0.1", 2, MemberRole.LEARNER))))
         await until(lambda: name_server.ids == [(register, "2")])
-        engine.configuration = Configuration((first,))
-        members.look()
+        engine.set_members(Configuration((first,)))
         await until(lambda: name_server.ids == [(register, "2"), (unregister, "2")])
         node.registration.trigger()
     assert len(name_server.requests) == 2, "it registers no more, and takes itself off once"
