@@ -23,12 +23,18 @@ from broker.admin.types import (
     NodeStatusMessage,
     PeerView,
 )
-from broker.config import RUNTIME_KEYS, BrokerConfig, ConfigError, FixedKeyError, check_settings
+from broker.config import (
+    LEADER_BROKER_ID,
+    RUNTIME_KEYS,
+    BrokerConfig,
+    ConfigError,
+    FixedKeyError,
+    check_settings,
+)
 from broker.leadership import OnLeader, Readiness
 from broker.members import GroupMembers
 from broker.monitoring.runtime_info import RuntimeInfo
 from broker.monitoring.statistics import STATS, BrokerStatistics, Figures
-from broker.registration import LEADER_BROKER_ID
 from broker.responses import committed_answer, invalid, json_answer
 from broker.state.changes import PutSettings
 from broker.state.state import ReplicatedState
