@@ -259,6 +259,7 @@ class MemberConnections:
         transport.has_no_generation = lambda: node.is_vote_lost
         self._known = members.configuration
         self._departing: dict[str, Address] = {}
+        self.listeners: list[Callable[[], None]] = []
         self._apply()
 
     def follow(self) -> None:
@@ -269,6 +270,8 @@ class MemberConnections:
         for each in gone:
             asyncio.get_running_loop().call_later(self._departure_s, self._departed, each.id)
         self._apply()
+        for listener in self.listeners:
+            listener()
 
     def _departed(self, member_id: str) -> None:
         self._departing.pop(member_id, None)
@@ -327,6 +330,7 @@ class DLedgerServer:
         credentials: MemberCredentials | None = None,
         is_joining: bool = False,
         members_body: Callable[[bytes], bytes] = bytes,
+        release: str = "",
     ) -> None:
         """Reads the durable vote, and marks the node impaired if it is lost. Raises CorruptHardStateError in
         a group of one; OSError.
@@ -334,13 +338,12 @@ class DLedgerServer:
         `unwritten_bytes_max`: a leader refuses appends while more bytes than this wait for its own disk.
         `peers`: all members before the log names others, this node included. `is_joining`: this node is not
         yet one of them, and waits for their leader to add it. `members_body`: the body of an entry that holds
-        an encoded configuration. `credentials`: see `Transport`.
+        an encoded configuration. `credentials`, `release`: see `Transport`.
         """
         self.config = config
         self.durability = durability
         self._store = store
-        self._term_start_body = term_start_body
-        self._members_body = members_body
+        self._term_start_body, self._members_body = term_start_body, members_body
         environment = environment or Environment()
         self._now_ms = environment.monotonic_ms
         self._wall_clock_ms = environment.wall_clock_ms
@@ -348,7 +351,7 @@ class DLedgerServer:
         durable_state = DurableState(config, state_dir, environment, first)
         self._node = recovered_node(config, store, durable_state, environment, first)
         hello = Hello(config.group, config.self_id, PROTOCOL_VERSION, client_address)
-        self._transport = Transport(hello, listen, peers, self, credentials=credentials)
+        self._transport = Transport(hello, listen, peers, self, None, credentials, release)
         self._connections = MemberConnections(self._transport, config.departure_ms, self._node)
         self._was_empty = self._node.end_index < 0
         self._writer = DiskWriter(
@@ -361,7 +364,6 @@ class DLedgerServer:
             direct_ack=self._transport.direct_ack,
         )
         self._observer: Observer | None = None
-        self._on_members_change: list[Callable[[], None]] = []
         self._inbox: list[tuple[str, Message]] = []
         self._done: dict[int, Callable[[ResponseCode], None]] = {}
         self._reads: dict[int, list[Callable[[ResponseCode, int], None]]] = {}
@@ -390,7 +392,7 @@ class DLedgerServer:
         """`listener` is called in the turn in which `members` has changed; also when a change was not
         committed and is taken back. It must not raise.
         """
-        self._on_members_change.append(listener)
+        self._connections.listeners.append(listener)
 
     async def start(self) -> None:
         """Joins the group. Raises OSError when the replication address can't be bound."""
@@ -733,8 +735,6 @@ class DLedgerServer:
         self._event_log.report(event)
         if isinstance(event, ConfigurationChanged):
             self._connections.follow()
-            for listener in self._on_members_change:
-                listener()
         if isinstance(event, RoleChanged) and self._observer is not None:
             self._observer.on_role_change(event.role, event.term, event.leader_id)
 

@@ -182,6 +182,8 @@ class Transport:
         self._refused: dict[str, tuple[str, float]] = {}
         self._inbound: dict[str, _Inbound] = {}
         self._lost: set[str] = set()
+        self._releases: dict[str, str] = {}
+        """Of members, as the log has them."""
         self._hosts = {address[0] for address in self.peers.values()}
         self._stranger_second = self._strangers = 0
         self._warned_s: dict[str, float] = {}
@@ -237,8 +239,9 @@ class Transport:
         for peer, address in self.peers.items():
             if peer not in self._dialers:
                 self._dial(peer, address)
-        for node_id in self.client_addresses.keys() - self.peers.keys():
-            del self.client_addresses[node_id]
+        for known in (self.client_addresses, self._releases):
+            for node_id in known.keys() - self.peers.keys():
+                del known[node_id]
         for inbound in list(self._inbound.values()):
             if not is_same_generation:
                 inbound.refuse(f"{own_id} is of generation {generation} from here on")
@@ -452,6 +455,9 @@ class Transport:
             if dialer is not None and dialer.address != inbound.introduced_address:
                 self._end(inbound.peer)
             self.heard(inbound)
+        elif self._releases.get(inbound.peer) != introduction.release:
+            self._releases[inbound.peer] = introduction.release
+            logger.info("%s runs release %.64r", inbound.peer, introduction.release)
         self.sink.on_peer_introduced(inbound.peer, introduction)
 
     def lost(self, inbound: "_Inbound") -> None:

@@ -1,10 +1,8 @@
 """Reads what an upgrade depends on, and makes its last step: the group's format level is raised."""
 
 import asyncio
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Final
 
 import orjson
@@ -26,19 +24,11 @@ from admin_api.upgrades.report import (
 )
 from broker.admin.types import FORMAT_LEVEL
 from remoting.codes import RequestCode
+from telemetry.release import own_release
 
 WAIT_LIMIT_S: Final = 5.0
 POLL_INTERVAL_S: Final = 0.1
 CHANGE_TIMEOUT_MS: Final = 5_000
-
-
-@functools.cache
-def own_release() -> str | None:
-    """The version of LedgerMQ that this process is of; None where it is not installed."""
-    try:
-        return metadata.version("ledgermq")
-    except metadata.PackageNotFoundError:
-        return None
 
 
 class Upgrades:

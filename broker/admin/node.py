@@ -7,10 +7,8 @@ changed): it applies to all nodes of the group, also to those that are down now,
 """
 
 import asyncio
-import functools
 import os
 from collections.abc import Callable
-from importlib import metadata
 from typing import Any
 
 import orjson
@@ -53,15 +51,7 @@ from remoting.errors import RequestError
 from remoting.headers.admin import TransferLeaderRequestHeader, ViewBrokerStatsRequestHeader
 from remoting.properties_text import PropertiesTextError, format_properties_text, parse_properties_text
 from remoting.router import HandlerResult, Handlers
-
-
-@functools.cache
-def release() -> str | None:
-    """The version of LedgerMQ that this process runs; None where it is not installed."""
-    try:
-        return metadata.version("ledgermq")
-    except metadata.PackageNotFoundError:
-        return None
+from telemetry.release import own_release
 
 
 class NodeStatusBuilder:
@@ -102,7 +92,7 @@ class NodeStatusBuilder:
             node_id=config.dledger_self_id,
             is_writable=self._log.is_writable(),
             durability=config.durability,
-            release=release(),
+            release=own_release(),
             protocol_version=NEWEST_PROTOCOL_VERSION,
             format_level_max=FORMAT_LEVEL,
             remoting_address=config.broker_address,

@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 import pytest
 
-from admin_api.upgrades.service import own_release
 from dledger.core.membership import CHANGING_MEMBERS_LEVEL, FIXED_MEMBERS_LEVEL
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from telemetry.release import own_release
 from tests.unit.admin_api.node_samples import ADDRESSES
 from tests.unit.admin_api.serving import answered, asking
 from tests.unit.admin_api.test_replication import GROUP, IDS, READY, FakeGroup

@@ -119,6 +119,18 @@ async def test_two_new_nodes_speak_protocol_3() -> None:
         assert n1.sink.messages == [("n0", NOTICE), ("n0", TRUNCATION), ("n0", BEAT)]
 
 
+async def test_the_release_of_a_member_is_logged_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "dledger.transport")
+    async with alone() as node:
+        for release in ("0.2.0", "0.2.0", "0.3.0"):
+            node.sink.introduced.clear()
+            async with dialled(node.address) as other:
+                other.send(Hello("g", "n1", 2, ""), Introduction(3, "127.0.0.1", 9, 3, 0, release))
+                await until(lambda: node.sink.introduced)
+    runs = [each.message for each in caplog.records if "runs release" in each.message]
+    assert runs == ["n1 runs release '0.2.0'", "n1 runs release '0.3.0'"]
+
+
 async def test_a_new_node_dials_an_old_one() -> None:
     """It answers nothing: what only protocol 3 has is dropped and counted."""
     async with before_script() as (node, old):
