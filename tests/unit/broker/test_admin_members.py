@@ -93,7 +93,7 @@ async def test_an_unsure_end_is_said(tmp_path: Path, code: EngineCode, answered:
     [
         (EngineCode.CONFIGURATION_PENDING, "is not committed yet"),
         (EngineCode.ILLEGAL_CONFIGURATION, "only one voter can change at a time"),
-        (EngineCode.NOT_LEADER, "leads no more"),
+        (EngineCode.NOT_LEADER, "does not lead any more"),
         (EngineCode.DISK_FULL, "refused: DISK_FULL"),
     ],
 )

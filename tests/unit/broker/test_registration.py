@@ -111,7 +111,7 @@ async def test_a_node_is_registered_while_it_is_a_member(tmp_path: Path, name_se
         engine.set_members(Configuration((first,)))
         await until(lambda: name_server.ids == [(register, "2"), (unregister, "2")])
         node.registration.trigger()
-    assert len(name_server.requests) == 2, "it registers no more, and takes itself off once"
+    assert len(name_server.requests) == 2, "it does not register again, and takes itself off once"
 
 
 async def test_the_body_holds_topics_and_a_version_with_the_term(
