@@ -65,11 +65,20 @@ class GroupMembers:
         return self.own_role is not None
 
     @property
+    def may_register(self) -> bool:
+        """Whether clients may find this node: what they sent to a group that an operator has given up would
+        be lost.
+        """
+        return self.is_member and not (self._engine is not None and self._engine.is_outdated)
+
+    @property
     def is_alone(self) -> bool:
         """Whether no other node has the log."""
         return not self.others
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """`listener` is called as soon as this node's log names other members."""
+        """`listener` is called as soon as this node's log names other members, or the node is
+        outdated.
+        """
         if self._engine is not None:
             self._engine.on_members_change(listener)

@@ -1,6 +1,6 @@
 """Registers this node at every name server: at the start, every registerNameServerPeriod, and at once when a
 topic, the node's role or the members change. Its broker id says whether it is the writable leader. A node
-that is no member of its group is not registered: its log gets nothing more.
+that is no member of its group, or of one that an operator has gone on without, is not registered.
 
 Each name server has a link of its own, so that a dead one does not delay the others. A link keeps its
 connection, since a name server drops a broker whose connection closes; when that happens the link registers
@@ -60,7 +60,7 @@ class Registration:
                 client,
                 self._register_command,
                 self._unregister_command,
-                lambda: members.is_member,
+                lambda: members.may_register,
             )
             for address in config.name_servers
         ]

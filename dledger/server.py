@@ -257,6 +257,7 @@ class MemberConnections:
         self._members = members = node.members
         # It may have lost the entry that says so, and it neither leads nor votes against anyone.
         transport.has_no_generation = lambda: node.is_vote_lost
+        transport.on_outdated = self._notify
         self._known = members.configuration
         self._departing: dict[str, Address] = {}
         self.listeners: list[Callable[[], None]] = []
@@ -270,6 +271,9 @@ class MemberConnections:
         for each in gone:
             asyncio.get_running_loop().call_later(self._departure_s, self._departed, each.id)
         self._apply()
+        self._notify()
+
+    def _notify(self) -> None:
         for listener in self.listeners:
             listener()
 
@@ -389,10 +393,17 @@ class DLedgerServer:
         self._observer = observer
 
     def on_members_change(self, listener: Callable[[], None]) -> None:
-        """`listener` is called in the turn in which `members` has changed; also when a change was not
-        committed and is taken back. It must not raise.
+        """`listener` is called when `members` or `is_outdated` has changed, before the loop's next turn; also
+        when a change of the members was not committed and is taken back. It must not raise.
         """
         self._connections.listeners.append(listener)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether an operator has gone on without this node (`ledgermq recover`), and it has heard of that.
+        It still leads or follows among its old members.
+        """
+        return self._transport.is_outdated
 
     async def start(self) -> None:
         """Joins the group. Raises OSError when the replication address can't be bound."""

@@ -165,6 +165,9 @@ class Transport:
         self.generation = 0
         self.has_no_generation: Callable[[], bool] = lambda: False
         """Whether this node takes a newer generation that it hears of."""
+        self.on_outdated: Callable[[], None] = lambda: None
+        """Called when a node of a newer generation shows that this one's members are of the past."""
+        self._newest_generation = 0
         self.unsupported_messages = 0
         """Dropped, because the peer's connection is of an older protocol."""
         self._format_level = FIXED_MEMBERS_LEVEL
@@ -249,23 +252,43 @@ class Transport:
                 inbound.set_stranger(self.is_stranger(inbound.peer))
 
     def takes_generation(self, node_id: str, generation: int, dialled: Address | None) -> bool:
-        """Takes the newer generation of another node, if this one has none of its own. `dialled`: the address
-        at which this node reached it; None when it made the connection.
+        """Takes the newer generation of another node, if this one has none of its own; otherwise this node is
+        outdated. `dialled`: the address at which this node reached it; None when it made the connection.
 
         A generation never falls while a node runs, so a wrong one makes it deaf to its own group. A
         certificate proves that a member of the group names it. Without one any process that reaches the port
         could, also through the address with which it introduces itself, which is then dialled; but who
         answers at an address of the files or the log was chosen by an operator.
         """
-        if generation <= self.generation or not self.has_no_generation():
-            return False
         named = (self.peers.get(node_id), self._configured.get(node_id))
-        if self.credentials is None and (dialled is None or dialled not in named):
+        is_believed = self.credentials is not None or (dialled is not None and dialled in named)
+        if generation <= self.generation or not is_believed:
+            return False
+        if not self.has_no_generation():
+            self._note_newer(node_id, generation)
             return False
         logger.warning("taking generation %d of the group, of which %s is", generation, node_id)
         peers = {**self.peers, self.hello.node_id: self._address}
         self.set_peers(peers, self._format_level, generation)
         return True
+
+    def _note_newer(self, node_id: str, generation: int) -> None:
+        if generation > self._newest_generation:
+            self._newest_generation = generation
+            logger.warning(
+                "an operator has decided without this node who the members are (ledgermq recover): %s is of "
+                "generation %d, %s of %d. It is not registered at name servers; stop it and empty its store",
+                node_id,
+                generation,
+                self.hello.node_id,
+                self.generation,
+            )
+            self.on_outdated()
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the group has gone on in a newer generation, as far as this node has heard."""
+        return self._newest_generation > self.generation
 
     def _review(self, peer: str, dialer: "_Dialer", is_same_generation: bool) -> None:
         """One node that was dialled, after the peers have changed."""

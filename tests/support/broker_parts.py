@@ -44,6 +44,7 @@ class FakeEngine(DLedgerServer):
     member_listeners: list[Callable[[], None]] = field(default_factory=list)
     proposed: list[tuple[Configuration, Callable[[ResponseCode], None]]] = field(default_factory=list)
     undisputed: bool = True
+    outdated: bool = False
     reads: list[Callable[[ResponseCode, int], None]] = field(default_factory=list)
     """Reads that wait, while `are_reads_held`."""
     are_reads_held: bool = False
@@ -77,6 +78,15 @@ class FakeEngine(DLedgerServer):
 
     def on_members_change(self, listener: Callable[[], None]) -> None:
         self.member_listeners.append(listener)
+
+    @property
+    def is_outdated(self) -> bool:
+        return self.outdated
+
+    def become_outdated(self) -> None:
+        self.outdated = True
+        for listener in self.member_listeners:
+            listener()
 
     def set_members(self, configuration: Configuration) -> None:
         """The log names others."""

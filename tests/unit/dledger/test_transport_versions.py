@@ -366,13 +366,29 @@ async def test_a_node_without_promises_takes_the_newest_generation(generations: 
         await until(lambda: n0.sink.messages == [("n1", BEAT)] and n1.sink.messages == [("n0", BEAT)])
 
 
-async def test_a_generation_is_not_taken_from_a_node_that_was_not_dialled() -> None:
+async def test_a_node_of_an_older_generation_learns_that_it_is_outdated(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with two((1, 2)) as (n0, n1):
+        calls: list[bool] = []
+        n0.transport.on_outdated = lambda: calls.append(n0.transport.is_outdated)
+        await until(lambda: calls)
+        await until(lambda: "n0 does not know of it" in caplog.text)
+        assert (calls, n1.transport.is_outdated, n0.transport.generation) == ([True], False, 1)
+        assert "n1 is of generation 2, n0 of 1" in caplog.text
+        n0.transport.set_peers({"n1": n1.address}, 3, 2)
+        assert not n0.transport.is_outdated
+
+
+@pytest.mark.parametrize("has_none", [True, False])
+async def test_a_generation_is_not_taken_from_a_node_that_was_not_dialled(has_none: bool) -> None:
+    """Nor does it count as news that this node is outdated."""
     async with alone() as node, dialled(node.address) as other:
-        node.transport.has_no_generation = lambda: True
+        node.transport.has_no_generation = lambda: has_none
         other.send(Hello("g", "n1", 2, ""), Introduction(3, "127.0.0.1", 9, 3, 5, ""))
         await until(lambda: other.is_at_end)
         assert "n1 is of generation 5 of the group, n0 of generation 0" in other.frames[-1].reason
-        assert node.transport.generation == 0
+        assert (node.transport.generation, node.transport.is_outdated) == (0, False)
 
 
 @pytest.mark.parametrize("name", ["n1", "n9"])
