@@ -124,8 +124,12 @@ def read_account(text: SecretStr, name_key: str, secret_key: str) -> tuple[str, 
     return name, secret
 
 
+LEADER_BROKER_ID: Final = 0
+"""Under which the writable leader registers."""
+
+
 def follower_broker_id(node_id: str) -> int:
-    """Of a member that is not the writable leader: n0 → 1, n1 → 2 (DLedgerRoleChangeHandler)."""
+    """Under which every other member registers: n0 → 1, n1 → 2 (DLedgerRoleChangeHandler)."""
     return int(node_id[1:]) + 1
 
 

@@ -4,9 +4,7 @@ They are those of the newest configuration in the node's log. `dLegerPeers` only
 log had one, and whom a joining node asks.
 """
 
-import asyncio
 from collections.abc import Callable
-from typing import Final
 
 from broker.config import BrokerConfig
 from dledger.core.membership import (
@@ -20,9 +18,6 @@ from dledger.core.membership import (
 from dledger.core.types import NO_INDEX
 from dledger.server import DLedgerServer
 
-LOOK_S: Final = 1.0
-"""Interval at which the log's configuration is compared with the one that listeners know."""
-
 
 class GroupMembers:
     """Of a broker with a plain log, this node alone."""
@@ -30,10 +25,6 @@ class GroupMembers:
     def __init__(self, config: BrokerConfig, engine: DLedgerServer | None) -> None:
         self._config = config
         self._engine = engine
-
-        self._listeners: list[Callable[[], None]] = []
-        self._known: Configuration | None = None
-        self._task: asyncio.Task[None] | None = None
 
     @property
     def entry(self) -> ConfigurationEntry:
@@ -74,34 +65,20 @@ class GroupMembers:
         return self.own_role is not None
 
     @property
+    def may_register(self) -> bool:
+        """Whether clients may find this node: what they sent to a group that an operator has given up would
+        be lost.
+        """
+        return self.is_member and not (self._engine is not None and self._engine.is_outdated)
+
+    @property
     def is_alone(self) -> bool:
         """Whether no other node has the log."""
         return not self.others
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """`listener` is called within LOOK_S of a change, while the service runs."""
-        self._listeners.append(listener)
-
-    async def start(self) -> None:
-        self._known = self.configuration
+        """`listener` is called as soon as this node's log names other members, or the node is
+        outdated.
+        """
         if self._engine is not None:
-            self._task = asyncio.get_running_loop().create_task(self._look(), name="group members")
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
-
-    async def _look(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_S)
-            self.look()
-
-    def look(self) -> None:
-        """Notify the listeners if the members are others than before."""
-        configuration = self.configuration
-        if configuration != self._known:
-            self._known = configuration
-            for listener in self._listeners:
-                listener()
+            self._engine.on_members_change(listener)

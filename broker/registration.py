@@ -1,6 +1,6 @@
 """Registers this node at every name server: at the start, every registerNameServerPeriod, and at once when a
-topic or the node's role changes. The writable leader is brokerId 0, every other node int(selfId[1:]) + 1. A
-node that is no member of its group, or no more, is not registered: its log gets nothing more.
+topic, the node's role or the members change. Its broker id says whether it is the writable leader. A node
+that is no member of its group, or of one that an operator has gone on without, is not registered.
 
 Each name server has a link of its own, so that a dead one does not delay the others. A link keeps its
 connection, since a name server drops a broker whose connection closes; when that happens the link registers
@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import orjson
 
-from broker.config import BrokerConfig
+from broker.config import LEADER_BROKER_ID, BrokerConfig
 from broker.members import GroupMembers
 from broker.state.state import ReplicatedState
 from broker.state.topics import PERM_READ_WRITE, EncodedTopics, TopicConfig
@@ -33,7 +33,6 @@ RETRY_S = 1.0
 """Between attempts, and between checks of the connection."""
 REGISTER_TIMEOUT_S = 6.0
 UNREGISTER_TIMEOUT_S = 1.0
-LEADER_BROKER_ID = 0
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +60,7 @@ class Registration:
                 client,
                 self._register_command,
                 self._unregister_command,
-                lambda: members.is_member,
+                lambda: members.may_register,
             )
             for address in config.name_servers
         ]

@@ -256,8 +256,10 @@ class MemberConnections:
         self._members = members = node.members
         # It may have lost the entry that says so, and it neither leads nor votes against anyone.
         transport.has_no_generation = lambda: node.is_vote_lost
+        transport.on_outdated = self._notify
         self._known = members.configuration
         self._departing: dict[str, Address] = {}
+        self.listeners: list[Callable[[], None]] = []
         self._apply()
 
     def follow(self) -> None:
@@ -268,6 +270,11 @@ class MemberConnections:
         for each in gone:
             asyncio.get_running_loop().call_later(self._departure_s, self._departed, each.id)
         self._apply()
+        self._notify()
+
+    def _notify(self) -> None:
+        for listener in self.listeners:
+            listener()
 
     def _departed(self, member_id: str) -> None:
         self._departing.pop(member_id, None)
@@ -326,6 +333,7 @@ class DLedgerServer:
         credentials: MemberCredentials | None = None,
         is_joining: bool = False,
         members_body: Callable[[bytes], bytes] = bytes,
+        release: str = "",
     ) -> None:
         """Reads the durable vote, and marks the node impaired if it is lost. Raises CorruptHardStateError in
         a group of one; OSError.
@@ -333,13 +341,12 @@ class DLedgerServer:
         `unwritten_bytes_max`: a leader refuses appends while more bytes than this wait for its own disk.
         `peers`: all members before the log names others, this node included. `is_joining`: this node is not
         yet one of them, and waits for their leader to add it. `members_body`: the body of an entry that holds
-        an encoded configuration. `credentials`: see `Transport`.
+        an encoded configuration. `credentials`, `release`: see `Transport`.
         """
         self.config = config
         self.durability = durability
         self._store = store
-        self._term_start_body = term_start_body
-        self._members_body = members_body
+        self._term_start_body, self._members_body = term_start_body, members_body
         environment = environment or Environment()
         self._now_ms = environment.monotonic_ms
         self._wall_clock_ms = environment.wall_clock_ms
@@ -347,7 +354,7 @@ class DLedgerServer:
         durable_state = DurableState(config, state_dir, environment, first)
         self._node = recovered_node(config, store, durable_state, environment, first)
         hello = Hello(config.group, config.self_id, PROTOCOL_VERSION, client_address)
-        self._transport = Transport(hello, listen, peers, self, credentials=credentials)
+        self._transport = Transport(hello, listen, peers, self, None, credentials, release)
         self._connections = MemberConnections(self._transport, config.departure_ms, self._node)
         self._was_empty = self._node.end_index < 0
         self._writer = DiskWriter(
@@ -383,6 +390,19 @@ class DLedgerServer:
     def set_observer(self, observer: Observer) -> None:
         """Must be called before `start`."""
         self._observer = observer
+
+    def on_members_change(self, listener: Callable[[], None]) -> None:
+        """`listener` is called when `members` or `is_outdated` has changed, before the loop's next turn; also
+        when a change of the members was not committed and is taken back. It must not raise.
+        """
+        self._connections.listeners.append(listener)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether an operator has gone on without this node (`ledgermq recover`), and it has heard of that.
+        It still leads or follows among its old members.
+        """
+        return self._transport.is_outdated
 
     async def start(self) -> None:
         """Joins the group. Raises OSError when the replication address can't be bound."""

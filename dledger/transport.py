@@ -14,7 +14,8 @@ A connection begins with a Hello of version 2, which release 0.1.0 understands. 
 the connection stays at version 2; a node of 0.1.0 ignores a Welcome. Messages do not wait for it, except in a
 group that an operator recovered: members of its different generations must not take each other's messages,
 so both ends show their generation first. A node that remembers no promises (an empty disk) takes the newest
-generation that it hears of.
+generation that a member names; without certificates only one that answers at an address which the
+configuration files or the log name.
 
 The peers are the members of the newest configuration. A node that is none of them is a stranger: it may be a
 member of a newer or an older configuration, and a group could not go on if it ignored such nodes (thesis
@@ -164,6 +165,9 @@ class Transport:
         self.generation = 0
         self.has_no_generation: Callable[[], bool] = lambda: False
         """Whether this node takes a newer generation that it hears of."""
+        self.on_outdated: Callable[[], None] = lambda: None
+        """Called when a node of a newer generation shows that this one's members are of the past."""
+        self._newest_generation = 0
         self.unsupported_messages = 0
         """Dropped, because the peer's connection is of an older protocol."""
         self._format_level = FIXED_MEMBERS_LEVEL
@@ -181,6 +185,8 @@ class Transport:
         self._refused: dict[str, tuple[str, float]] = {}
         self._inbound: dict[str, _Inbound] = {}
         self._lost: set[str] = set()
+        self._releases: dict[str, str] = {}
+        """Of members, as the log has them."""
         self._hosts = {address[0] for address in self.peers.values()}
         self._stranger_second = self._strangers = 0
         self._warned_s: dict[str, float] = {}
@@ -236,22 +242,53 @@ class Transport:
         for peer, address in self.peers.items():
             if peer not in self._dialers:
                 self._dial(peer, address)
-        for node_id in self.client_addresses.keys() - self.peers.keys():
-            del self.client_addresses[node_id]
+        for known in (self.client_addresses, self._releases):
+            for node_id in known.keys() - self.peers.keys():
+                del known[node_id]
         for inbound in list(self._inbound.values()):
             if not is_same_generation:
                 inbound.refuse(f"{own_id} is of generation {generation} from here on")
             else:
                 inbound.set_stranger(self.is_stranger(inbound.peer))
 
-    def takes_generation(self, node_id: str, generation: int) -> bool:
-        """Takes the newer generation of another node, if this one has none of its own."""
-        if generation <= self.generation or not self.has_no_generation():
+    def takes_generation(self, node_id: str, generation: int, dialled: Address | None) -> bool:
+        """Takes the newer generation of another node, if this one has none of its own; otherwise this node is
+        outdated. `dialled`: the address at which this node reached it; None when it made the connection.
+
+        A generation never falls while a node runs, so a wrong one makes it deaf to its own group. A
+        certificate proves that a member of the group names it. Without one any process that reaches the port
+        could, also through the address with which it introduces itself, which is then dialled; but who
+        answers at an address of the files or the log was chosen by an operator.
+        """
+        named = (self.peers.get(node_id), self._configured.get(node_id))
+        is_believed = self.credentials is not None or (dialled is not None and dialled in named)
+        if generation <= self.generation or not is_believed:
+            return False
+        if not self.has_no_generation():
+            self._note_newer(node_id, generation)
             return False
         logger.warning("taking generation %d of the group, of which %s is", generation, node_id)
         peers = {**self.peers, self.hello.node_id: self._address}
         self.set_peers(peers, self._format_level, generation)
         return True
+
+    def _note_newer(self, node_id: str, generation: int) -> None:
+        if generation > self._newest_generation:
+            self._newest_generation = generation
+            logger.warning(
+                "an operator has decided without this node who the members are (ledgermq recover): %s is of "
+                "generation %d, %s of %d. It is not registered at name servers; stop it and empty its store",
+                node_id,
+                generation,
+                self.hello.node_id,
+                self.generation,
+            )
+            self.on_outdated()
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the group has gone on in a newer generation, as far as this node has heard."""
+        return self._newest_generation > self.generation
 
     def _review(self, peer: str, dialer: "_Dialer", is_same_generation: bool) -> None:
         """One node that was dialled, after the peers have changed."""
@@ -447,6 +484,9 @@ class Transport:
             if dialer is not None and dialer.address != inbound.introduced_address:
                 self._end(inbound.peer)
             self.heard(inbound)
+        elif self._releases.get(inbound.peer) != introduction.release:
+            self._releases[inbound.peer] = introduction.release
+            logger.info("%s runs release %.64r", inbound.peer, introduction.release)
         self.sink.on_peer_introduced(inbound.peer, introduction)
 
     def lost(self, inbound: "_Inbound") -> None:
@@ -528,7 +568,7 @@ class Transport:
         if not 1 <= len(host) <= HOST_CHARACTERS_MAX or not 1 <= port <= 65535:
             return f"{node_id} has the replication address {host[:100]!r}:{port}"
         own_id = self.hello.node_id
-        if self.takes_generation(node_id, introduction.generation):
+        if self.takes_generation(node_id, introduction.generation, dialled=None):
             return f"{own_id} takes generation {introduction.generation} from here on: connect again"
         if introduction.generation != self.generation:
             older = node_id if introduction.generation < self.generation else own_id
@@ -569,7 +609,7 @@ class _Dialer:
         self._owner = owner
         self._peer = peer
         self.address = address
-        self.connection = _Outbound(owner, peer)
+        self.connection = _Outbound(owner, peer, address)
         self._attempts = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -593,7 +633,8 @@ class _Dialer:
     async def _dial_forever(self) -> None:
         limits = self._owner.limits
         while True:
-            made = _Outbound(self._owner, self._peer)
+            addresses = self._owner.addresses_of(self._peer, self.address)
+            made = _Outbound(self._owner, self._peer, addresses[self._attempts % len(addresses)])
             if not self.connection.is_open:
                 self.connection = made
             is_due = False
@@ -615,9 +656,7 @@ class _Dialer:
                 await asyncio.sleep(limits.reconnect_delay_ms / 1000)
 
     async def _dial(self, connection: "_Outbound") -> None:
-        addresses = self._owner.addresses_of(self._peer, self.address)
-        address = addresses[self._attempts % len(addresses)]
-        await asyncio.get_running_loop().create_connection(lambda: connection, *address)
+        await asyncio.get_running_loop().create_connection(lambda: connection, *connection.address)
         if self._owner.credentials is not None:
             await connection.established()
 
@@ -667,8 +706,9 @@ class _Outbound(asyncio.Protocol):
     No method raises: delivery is best effort, and an error of its transport ends this connection only.
     """
 
-    def __init__(self, owner: Transport, peer: str) -> None:
+    def __init__(self, owner: Transport, peer: str, address: Address) -> None:
         self.closed = asyncio.Event()
+        self.address = address
         self.version = PROTOCOL_VERSION
         self._owner = owner
         self._peer = peer
@@ -798,7 +838,7 @@ class _Outbound(asyncio.Protocol):
             raise PeerProtocolError(f"the node at its address calls itself {welcome.node_id[:100]!r}")
         if welcome.version <= PROTOCOL_VERSION:
             return
-        if self._owner.takes_generation(self._peer, welcome.generation):
+        if self._owner.takes_generation(self._peer, welcome.generation, self.address):
             return  # this connection ends, and another one is made
         self.version = min(welcome.version, NEWEST_PROTOCOL_VERSION)
         is_same = welcome.generation == self._owner.generation

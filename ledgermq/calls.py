@@ -7,7 +7,7 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote
 
 import orjson
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ledgermq.api_client import ApiClient
 
 P = ParamSpec("P")
+T = TypeVar("T")
 Ask = Callable[["Services"], Awaitable["BaseModel | str"]]
 
 
@@ -111,22 +112,29 @@ def sentence(error: Exception) -> str:
 
 def remote(command: Callable[Concatenate[Call, P], None]) -> Callable[..., None]:
     """Gives a command the options of the cluster to use, and passes them as its first argument."""
+    return with_options(command, Call, cluster_options)
+
+
+def with_options(
+    command: Callable[Concatenate[T, P], None], make: Callable[..., T], *declared: Callable[..., None]
+) -> Callable[..., None]:
+    """Gives a command the options that these functions declare, and passes what `make` returns for their
+    values as its first argument.
+    """
+    own = list(inspect.signature(command).parameters.values())[1:]
+    shared = [option for each in declared for option in inspect.signature(each).parameters.values()]
 
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> None:
-        names = ("namesrv", "admin", "token", "as_json")
-        call = Call(*(options.pop(name) for name in names))
-        command(call, *args, **options)
+        command(make(**{option.name: options.pop(option.name) for option in shared}), *args, **options)
 
-    own = list(inspect.signature(command).parameters.values())[1:]
-    shared = inspect.signature(_shared).parameters.values()
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*own, *shared)]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
-def _shared(
+def cluster_options(
     namesrv: Namesrv = DEFAULT_NAMESRV, admin: Admin = None, token: Token = None, as_json: AsJson = False
 ) -> None:
     """Declares the options that every remote command has."""

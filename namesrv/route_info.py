@@ -39,8 +39,9 @@ STATE_VERSION_STEP_MAX: Final = 1_000_000
 """How far a claim of id 0 may be above the version of the node that has it."""
 COUNTER_MAX: Final = 2**63 - 1
 CONTEST_MS: Final = 120_000
-"""A node of a lower state version that claims id 0 for so long gets it. A leader of an earlier term steps
-down long before; without this end, one absurd version would keep the true brokers out for ever.
+"""A node of a lower state version that claims id 0 for so long gets it, unless the node that has it has
+proven who it is. A leader of an earlier term steps down long before, but not one of a group that was
+recovered without it; without this end, a stranger's absurd version would keep the true brokers out for ever.
 """
 CONTEST_GAP_MS: Final = 70_000
 """At most so long between its claims: brokers register at least once a minute."""
@@ -401,6 +402,8 @@ class RouteInfoManager:
         node = self._nodes.get(holder)
         if node is None or node.data_version.state_version <= registration.data_version.state_version:
             return False
+        if node.registrant.is_proven:
+            return True
         contests = self._brokers[registration.broker_name].contests
         since_ms, last_ms = contests.get(registration.addr, (now_ms, now_ms))
         if now_ms - last_ms > CONTEST_GAP_MS:

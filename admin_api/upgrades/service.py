@@ -1,10 +1,8 @@
 """Reads what an upgrade depends on, and makes its last step: the group's format level is raised."""
 
 import asyncio
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Final
 
 import orjson
@@ -24,21 +22,13 @@ from admin_api.upgrades.report import (
     make_report,
     release_of,
 )
-from broker.admin.types import FORMAT_LEVEL_MAX
+from broker.admin.types import FORMAT_LEVEL
 from remoting.codes import RequestCode
+from telemetry.release import own_release
 
 WAIT_LIMIT_S: Final = 5.0
 POLL_INTERVAL_S: Final = 0.1
 CHANGE_TIMEOUT_MS: Final = 5_000
-
-
-@functools.cache
-def own_release() -> str | None:
-    """The version of LedgerMQ that this process is of; None where it is not installed."""
-    try:
-        return metadata.version("ledgermq")
-    except metadata.PackageNotFoundError:
-        return None
 
 
 class Upgrades:
@@ -55,7 +45,7 @@ class Upgrades:
         nodes = [node for group in view.groups for node in group.nodes]
         up = {node.remoting_address for node in nodes if node.remoting_address and node.state is NodeState.UP}
         found = await self.gateway.ask_each(sorted(up), self._vitals.read)
-        report = make_report(view, found.answers, Target(own_release(), FORMAT_LEVEL_MAX))
+        report = make_report(view, found.answers, Target(own_release(), FORMAT_LEVEL))
         return report.model_copy(update=partial_fields(found.troubles))
 
     def finish(self, group: str) -> "FinishUpgrade":
@@ -108,7 +98,7 @@ class FinishUpgrade:
             raise ChangeRefusedError(
                 f"{found.group} is at format level {level}, and not every member runs a release that knows a "
                 f"newer one: {_releases(found)}."
-                if level < FORMAT_LEVEL_MAX
+                if level < FORMAT_LEVEL
                 else f"{found.group} is at format level {level} already, the newest of this release."
             )
         warning = (

@@ -8,8 +8,9 @@ which earlier versions accepted, can be removed, too.
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from broker.consume.read_choice import CONSISTENCIES_OF_TOPICS, CONSISTENCY_ATTRIBUTE
+from broker.consume.read_choice import CONSISTENCIES_OF_TOPICS
 from broker.responses import invalid
+from broker.state.topics import CONSISTENCY_ATTRIBUTE
 from broker.store.retention import RETENTION_ATTRIBUTE
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError

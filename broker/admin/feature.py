@@ -131,7 +131,7 @@ def admin_feature(
     )
     return Feature(
         handlers={code: handler for part in parts for code, handler in part.handlers().items()},
-        services=(core.members, *runtime_info.services, stats),
+        services=(*runtime_info.services, stats),
         connection_closed=(endpoints.connection_closed,),
     )
 

@@ -13,6 +13,7 @@ from broker.admin.types import ChangeKind, MemberChange, split_address
 from broker.config import follower_broker_id
 from dledger.core.membership import (
     CHANGING_MEMBERS_LEVEL,
+    FORMAT_LEVEL,
     MEMBERS_MAX,
     VOTERS_MAX,
     Configuration,
@@ -200,10 +201,8 @@ def _format_level(now: GroupNow, change: MemberChange) -> Plan:
     assert level is not None, "the request is checked"
     if level <= old:
         raise PlanRefusedError(f"The group's format is of level {old} already; there is no way back.")
-    if level > CHANGING_MEMBERS_LEVEL:
-        raise PlanRefusedError(
-            f"This release knows formats up to level {CHANGING_MEMBERS_LEVEL}, not {level}."
-        )
+    if level > FORMAT_LEVEL:
+        raise PlanRefusedError(f"This release knows formats up to level {FORMAT_LEVEL}, not {level}.")
     away = [each for each in now.configuration.ids if each not in now.connected]
     if away:
         raise PlanRefusedError(

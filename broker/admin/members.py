@@ -44,7 +44,7 @@ _REFUSALS: Final = {
         "again"
     ),
     EngineCode.ILLEGAL_CONFIGURATION: "only one voter can change at a time, or the members changed meanwhile",
-    EngineCode.NOT_LEADER: "this node leads no more: try again",
+    EngineCode.NOT_LEADER: "this node does not lead any more: try again",
     EngineCode.LEADER_NOT_READY: "this node has just begun to lead: try again",
     EngineCode.LEADER_TRANSFERRING: "leadership is being handed over: try again",
 }

@@ -7,36 +7,39 @@ changed): it applies to all nodes of the group, also to those that are down now,
 """
 
 import asyncio
-import functools
 import os
 from collections.abc import Callable
-from importlib import metadata
 from typing import Any
 
 import orjson
 
 from broker.admin.members import ReceivedRates, member_view
 from broker.admin.types import (
-    FORMAT_LEVEL_MAX,
     ElectionView,
     EpochStatus,
     NodeRole,
     NodeStatusMessage,
     PeerView,
 )
-from broker.config import RUNTIME_KEYS, BrokerConfig, ConfigError, FixedKeyError, check_settings
+from broker.config import (
+    LEADER_BROKER_ID,
+    RUNTIME_KEYS,
+    BrokerConfig,
+    ConfigError,
+    FixedKeyError,
+    check_settings,
+)
 from broker.leadership import OnLeader, Readiness
 from broker.members import GroupMembers
 from broker.monitoring.runtime_info import RuntimeInfo
 from broker.monitoring.statistics import STATS, BrokerStatistics, Figures
-from broker.registration import LEADER_BROKER_ID
 from broker.responses import committed_answer, invalid, json_answer
 from broker.state.changes import PutSettings
 from broker.state.state import ReplicatedState
 from broker.state.topics import TRACE_TOPIC
 from commitlog.log import MessageLog
 from dledger.codec import NEWEST_PROTOCOL_VERSION
-from dledger.core.membership import Member
+from dledger.core.membership import FORMAT_LEVEL, Member
 from dledger.core.status import NodeStatus, PeerStatus
 from dledger.core.types import NO_TERM
 from dledger.core.types import ResponseCode as EngineCode
@@ -48,15 +51,7 @@ from remoting.errors import RequestError
 from remoting.headers.admin import TransferLeaderRequestHeader, ViewBrokerStatsRequestHeader
 from remoting.properties_text import PropertiesTextError, format_properties_text, parse_properties_text
 from remoting.router import HandlerResult, Handlers
-
-
-@functools.cache
-def release() -> str | None:
-    """The version of LedgerMQ that this process runs; None where it is not installed."""
-    try:
-        return metadata.version("ledgermq")
-    except metadata.PackageNotFoundError:
-        return None
+from telemetry.release import own_release
 
 
 class NodeStatusBuilder:
@@ -97,9 +92,9 @@ class NodeStatusBuilder:
             node_id=config.dledger_self_id,
             is_writable=self._log.is_writable(),
             durability=config.durability,
-            release=release(),
+            release=own_release(),
             protocol_version=NEWEST_PROTOCOL_VERSION,
-            format_level_max=FORMAT_LEVEL_MAX,
+            format_level_max=FORMAT_LEVEL,
             remoting_address=config.broker_address,
             applied_index=self._log.applied_index,
             committed_position=self._log.max_position,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from broker.config import BrokerConfig, follower_broker_id
+from broker.config import LEADER_BROKER_ID, BrokerConfig, follower_broker_id
 from broker.leadership import leader_hint
 from broker.members import GroupMembers
 from broker.responses import invalid, json_answer
@@ -30,7 +30,6 @@ from remoting.headers.admin import ElectMasterRequestHeader
 from remoting.properties_text import format_properties_text
 from remoting.router import Handlers
 
-LEADER_ID: Final = 0
 TRANSFER_LIMIT_S: Final = 2.5
 """The tools wait for 3 s."""
 POLL_INTERVAL_S: Final = 0.02
@@ -158,7 +157,7 @@ class ReplicationAdmin:
             table[self._config.broker_name] = {
                 "inSyncReplicas": rows[True],
                 "masterAddress": self._config.broker_address,
-                "masterBrokerId": LEADER_ID,
+                "masterBrokerId": LEADER_BROKER_ID,
                 "masterEpoch": status.term,
                 "notInSyncReplicas": rows[False],
                 "syncStateSetEpoch": status.term,
@@ -171,7 +170,7 @@ class ReplicationAdmin:
         return {
             "alive": is_self or engine.is_connected(peer.id),
             "brokerAddress": address,
-            "brokerId": LEADER_ID if is_self else follower_broker_id(peer.id),
+            "brokerId": LEADER_BROKER_ID if is_self else follower_broker_id(peer.id),
             "brokerName": self._config.broker_name,
         }
 
@@ -186,7 +185,7 @@ class ReplicationAdmin:
             raise invalid(f"this group is {self._config.broker_name} of {self._config.broker_cluster_name}")
         if engine.status().role is not Role.LEADER:
             raise self._not_leader(engine)
-        if header.broker_id != LEADER_ID:
+        if header.broker_id != LEADER_BROKER_ID:
             await self._transfer(engine, header.broker_id)
         return self._elected(request, engine)
 
@@ -205,10 +204,10 @@ class ReplicationAdmin:
 
     def _elected(self, request: RemotingCommand, engine: DLedgerServer) -> RemotingCommand:
         term, address = engine.term, self._leader_address(engine) or ""
-        ext = {"masterBrokerId": str(LEADER_ID), "masterAddress": address}
+        ext = {"masterBrokerId": str(LEADER_BROKER_ID), "masterAddress": address}
         ext |= {"masterEpoch": str(term), "syncStateSetEpoch": str(term)}
         addresses = {
-            LEADER_ID if peer.id == engine.leader_id else follower_broker_id(peer.id): self._address(
+            LEADER_BROKER_ID if peer.id == engine.leader_id else follower_broker_id(peer.id): self._address(
                 engine, peer.id
             )
             for peer in self._members.all
@@ -247,7 +246,7 @@ class ReplicationAdmin:
         return self._config.broker_address if own else engine.client_addresses.get(node_id, "")
 
     def _own_id(self, role: Role) -> int:
-        return LEADER_ID if role is Role.LEADER else self._config.follower_broker_id
+        return LEADER_BROKER_ID if role is Role.LEADER else self._config.follower_broker_id
 
 
 _GROUP_KEYS: Final = frozenset(

@@ -2,8 +2,8 @@
 LEDGERMQ_GROUP_PROGRESS answer, and what LEDGERMQ_CHANGE_MEMBERS takes and answers.
 
 Keys on the wire are camelCase. What a node does not know is null, never 0. Readers ignore keys they do not
-know, so that nodes of different versions can be shown on one page. This module imports nothing of ours: other
-processes read it.
+know, so that nodes of different versions can be shown on one page. Of ours this module imports one number:
+other processes read it.
 """
 
 import re
@@ -13,13 +13,13 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from dledger.core.membership import FORMAT_LEVEL as FORMAT_LEVEL
+
 NODE_STATUS_VERSION = 1
 PROGRESS_VERSION = 1
 MEMBER_PLAN_VERSION = 1
 ADDRESS_CHARACTERS_MAX: Final = 260
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
-FORMAT_LEVEL_MAX = 3
-"""The newest format level that this release reads and writes (dledger/core/membership.py)."""
 
 
 class NodeRole(StrEnum):

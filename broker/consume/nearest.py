@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from broker.config import BrokerConfig
+from broker.config import LEADER_BROKER_ID, BrokerConfig
 from broker.read_index import INDEX_FIELD, ReadIndex
 from commitlog.log import MessageLog
 from remoting.codes import RequestCode
@@ -30,7 +30,7 @@ STAY_MS: Final = 10_000
 other: so it does not go to and fro.
 """
 SENT_MAX: Final = 10_000
-BROKER_IDS_MAX: Final = 64
+REPORTS_MAX: Final = 64
 ZONE_CHARS_MAX: Final = 64
 
 QueueOfClient = tuple[int, str, int]
@@ -48,7 +48,7 @@ class NearestReplica:
         self._read_index = read_index
         self._now_ms = now_ms
         self._reports: dict[int, tuple[str, int]] = {}
-        """Broker id -> zone and time of the last report."""
+        """Broker id -> zone and time of the last report, the oldest first."""
         self._sent: OrderedDict[QueueOfClient, int] = OrderedDict()
         self._task: asyncio.Task[None] | None = None
 
@@ -59,9 +59,15 @@ class NearestReplica:
         """65010. Raises RequestError when no majority says that this node leads."""
         header = ReadIndexRequestHeader.parse(request.ext_fields)
         index = await self._read_index.index()
-        if 0 < header.broker_id <= BROKER_IDS_MAX and 0 < len(header.zone) <= ZONE_CHARS_MAX:
-            self._reports[header.broker_id] = header.zone, self._now_ms()
+        if header.broker_id > LEADER_BROKER_ID and 0 < len(header.zone) <= ZONE_CHARS_MAX:
+            self._note(header.broker_id, header.zone)
         return success_response(request, {INDEX_FIELD: str(index)})
+
+    def _note(self, broker_id: int, zone: str) -> None:
+        self._reports.pop(broker_id, None)
+        if len(self._reports) >= REPORTS_MAX:
+            del self._reports[next(iter(self._reports))]
+        self._reports[broker_id] = zone, self._now_ms()
 
     def in_zone(self, zone: str) -> frozenset[int]:
         """The broker ids of the followers that lately said that they serve this zone."""

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.config import BrokerConfig
+from broker.config import LEADER_BROKER_ID, BrokerConfig, follower_broker_id
 from broker.consume.nearest import NearestReplica, QueueOfClient
 from broker.state.groups import SubscriptionGroupConfig
 from commitlog.log import MessageLog
@@ -21,7 +21,7 @@ from commitlog.record import PHYSICAL_OFFSET_AT
 from dledger.core.types import PushState
 from dledger.server import DLedgerServer
 
-LEADER_ID = "0"
+LEADER_ID = str(LEADER_BROKER_ID)
 LOOK_INTERVAL_MS = 1_000
 """Interval (ms) at which the followers' progress is read."""
 CLOSER_BY = 2
@@ -130,7 +130,7 @@ class ReadAdvice:
             return
         self._looked_ms = now_ms
         self._followers = [
-            _Follower(int(peer.id[1:]) + 1, peer.lag_bytes)
+            _Follower(follower_broker_id(peer.id), peer.lag_bytes)
             for peer in engine.status().peers
             if peer.push_state is PushState.APPEND
             and peer.lag_bytes is not None

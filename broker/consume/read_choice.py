@@ -12,9 +12,9 @@ from enum import Enum
 from typing import Final
 
 from broker.responses import invalid
+from broker.state import topics
 from broker.state.topics import TopicConfig
 
-CONSISTENCY_ATTRIBUTE: Final = "read.consistency"
 READ_FIELD: Final = "LEDGERMQ_READ"
 """Ext field of a request: a `Consistency`. It has precedence over the topic's attribute."""
 MAX_AGE_FIELD: Final = "LEDGERMQ_MAX_AGE_MS"
@@ -30,7 +30,7 @@ _DIGITS_MAX: Final = 10
 
 class Consistency(Enum):
     COMMITTED = "committed"
-    LINEARIZABLE = "linearizable"
+    LINEARIZABLE = topics.LINEARIZABLE
     FOLLOWER = "follower"
 
 
@@ -62,10 +62,7 @@ def read_choice(ext_fields: Mapping[str, str], topic: TopicConfig | None) -> Rea
     """Raises RequestError for a value that is none."""
     named, max_age = ext_fields.get(READ_FIELD), ext_fields.get(MAX_AGE_FIELD)
     if named is None and max_age is None:
-        attributes = topic.attributes if topic is not None else None
-        if attributes and attributes.get(CONSISTENCY_ATTRIBUTE) == Consistency.LINEARIZABLE.value:
-            return _LINEARIZABLE
-        return COMMITTED
+        return _LINEARIZABLE if topic is not None and topic.is_read_linearizable else COMMITTED
     try:
         consistency = Consistency.FOLLOWER if named is None else Consistency(named)
     except ValueError:

@@ -206,12 +206,15 @@ _SETTINGS_OF_LEVEL_3: Final = frozenset(
 
 def format_level_of(change: Change) -> int:
     """The group's format level from which on the change may be written (docs/upgrading.md). Release 0.1.0
-    stops at a kind of change that it does not know, and drops fields that it does not know.
+    stops at a kind of change that it does not know, drops fields that it does not know, and keeps attributes
+    of a topic without obeying them.
     """
     match change:
         case PutUser() | DeleteUser() | PutAccessList() | DeleteAccessList():
             return CHANGING_MEMBERS_LEVEL
         case PutGroup(config) if config.retry_policy != DEFAULT_RETRY_POLICY:
+            return CHANGING_MEMBERS_LEVEL
+        case PutTopic(config) if config.is_read_linearizable:
             return CHANGING_MEMBERS_LEVEL
         case PutSettings(values) if not _SETTINGS_OF_LEVEL_3.isdisjoint(values):
             return CHANGING_MEMBERS_LEVEL

@@ -6,7 +6,7 @@ Wire and file form are RocketMQ's TopicConfig JSON (attributes, order, perm, rea
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -27,6 +27,9 @@ QUEUE_NUMS_ASKED_MAX = 4_096
 """That a request may give to a topic. Requests about all queues of a topic are handled in one piece."""
 TOPIC_CHARS_MAX = 127
 ATTRIBUTES_MAX = 64
+CONSISTENCY_ATTRIBUTE: Final = "read.consistency"
+LINEARIZABLE: Final = "linearizable"
+"""As the value of CONSISTENCY_ATTRIBUTE; every other one, or none, is for ordinary reads."""
 
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 BENCHMARK_TOPIC = "BenchmarkTest"
@@ -95,6 +98,11 @@ class TopicConfig:
     def queue_nums(self) -> int:
         """Queue ids a send may name are below this."""
         return max(self.read_queue_nums, self.write_queue_nums)
+
+    @property
+    def is_read_linearizable(self) -> bool:
+        """Whether all reads are linearizable that do not ask for another consistency."""
+        return self.attributes.get(CONSISTENCY_ATTRIBUTE) == LINEARIZABLE
 
     def to_json(self) -> dict[str, Any]:
         return {

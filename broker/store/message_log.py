@@ -36,6 +36,7 @@ from dledger.server import DLedgerServer
 from dledger.writer import Durability, WriteMetrics
 from remoting.record_layout import RECORD_BYTES_MIN
 from telemetry.histogram import Histogram
+from telemetry.release import own_release
 
 SMALL_PUSHES_MAX: Final = 2
 """One that a follower's disk is busy with, and one that waits there already for its turn."""
@@ -238,6 +239,7 @@ def _make_engine(
         environment=environment,
         credentials=environment.credentials or _credentials(config),
         is_joining=config.dledger_join,
+        release=own_release() or "",
     )
 
 

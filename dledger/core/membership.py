@@ -30,7 +30,7 @@ FIXED_MEMBERS_LEVEL: Final = 2
 CHANGING_MEMBERS_LEVEL: Final = 3
 """Format level from which on the log has configurations. A group reaches it by command, or at its start."""
 FORMAT_LEVEL: Final = CHANGING_MEMBERS_LEVEL
-"""The newest one of this release."""
+"""The newest one that this release reads and writes."""
 
 
 class ConfigurationError(ValueError):

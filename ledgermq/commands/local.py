@@ -43,12 +43,11 @@ def _file(text: str) -> Any:
 @app.command()
 def version() -> None:
     """Show the version, and whether the C modules are in use."""
-    from importlib import metadata
-
     from native import compiled_modules
+    from telemetry.release import own_release
 
     found = ", ".join(compiled_modules())
-    print(f"ledgermq {metadata.version('ledgermq')}, {f'compiled ({found})' if found else 'pure Python'}")
+    print(f"ledgermq {own_release()}, {f'compiled ({found})' if found else 'pure Python'}")
 
 
 @app.command()

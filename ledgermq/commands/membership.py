@@ -1,14 +1,15 @@
 """`ledgermq member`: who belongs to a replication group, and changes of that while it runs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final
 
 import typer
 
 from ledgermq.app import Subcommands
-from ledgermq.calls import Call, path_of, remote
+from ledgermq.calls import Call, P, cluster_options, path_of, remote, with_options
 from ledgermq.change_commands import ChangeCall, change
 from ledgermq.commands.cluster import GroupOption, only_group, read_cluster
 from ledgermq.errors import WRONG_USAGE, UserError
@@ -55,161 +56,130 @@ def list_members(call: Call, group: GroupOption = None) -> None:
     call.show(read_members(call, group or only_group(read_cluster(call))), show_members)
 
 
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """Makes changes of one group's members as the options say that all these commands have."""
+
+    call: Call
+    group: str
+    yes: bool
+    dry_run: bool
+
+    def make(
+        self,
+        kind: str,
+        method: str,
+        path: str,
+        asked: Mapping[str, object],
+        body: Mapping[str, object] | None,
+    ) -> None:
+        """`asked`: what the leader is asked; `body`: of the request to the service. Raises: UserError."""
+        wanted = ChangeCall(
+            method,
+            f"{path_of('replication', self.group, 'members')}{path}",
+            lambda services: _planned(services, self.group, kind, asked),
+            body,
+            {"force": asked["force"]} if body is None else None,
+        )
+        change(self.call, wanted, yes=self.yes, dry_run=self.dry_run)
+
+
+def _options(group: GroupOption = None, yes: Yes = False, dry_run: DryRun = False) -> None:
+    """Declares what every change of the members has."""
+
+
+def _made(group: str | None, yes: bool, dry_run: bool, **of_call: Any) -> _Changes:
+    call = Call(**of_call)
+    return _Changes(call, group or only_group(read_cluster(call)), yes, dry_run)
+
+
+def changing(command: Callable[Concatenate[_Changes, P], None]) -> Callable[..., None]:
+    """Gives a command the options of changes, and of the cluster to use."""
+    return with_options(command, _made, _options, cluster_options)
+
+
 @app.command()
-@remote
+@changing
 def add(
-    call: Call,
+    changes: _Changes,
     member: Member,
     address: OptionalAddress = None,
     learner: Annotated[bool, typer.Option("--learner", help="It gets the log and never a vote.")] = False,
-    group: GroupOption = None,
     local: Local = False,
     data: DataDir = DEFAULT_DATA_DIR,
     wait: Wait = False,
     force: Force = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
 ) -> None:
     """Add a member. It gets the log without a vote, and its vote when it has nearly all of it.
 
     Its node has an empty store, dLegerJoin = true, and itself and some members in dLegerPeers.
     """
-    name = group or only_group(read_cluster(call))
     role = "learner" if learner else "voter"
-    with _joining(member, address, data, is_local=local, is_dry_run=dry_run) as at:
+    with _joining(member, address, data, is_local=local, is_dry_run=changes.dry_run) as at:
         body = {"id": member, "address": at, "role": role, "force": force}
-        _change(call, name, "add", "POST", "", body, body, yes=yes, dry_run=dry_run)
-    if not dry_run:
-        _start_hint(member, data, is_local=local)
-        _follow(call, name, member, "learner" if learner else "voter", wait=wait)
+        changes.make("add", "POST", "", body, body)
+    _follow(changes, member, role, wait=wait, started=data if local else None)
 
 
 @app.command()
-@remote
+@changing
 def replace(
-    call: Call,
+    changes: _Changes,
     member: Annotated[str, typer.Argument(metavar="MEMBER", help="Who leaves, dead or alive.")],
     by: Annotated[str, typer.Argument(metavar="NEW", help="The id of the one that takes its place.")],
     address: OptionalAddress = None,
-    group: GroupOption = None,
     local: Local = False,
     data: DataDir = DEFAULT_DATA_DIR,
     wait: Wait = False,
     force: Force = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
 ) -> None:
     """Put another in a member's place: the new one joins, and when it votes the old one is removed."""
-    name = group or only_group(read_cluster(call))
-    with _joining(by, address, data, is_local=local, is_dry_run=dry_run, leaving=member) as at:
+    with _joining(by, address, data, is_local=local, is_dry_run=changes.dry_run, leaving=member) as at:
         body = {"id": by, "address": at, "force": force}
-        asked = {"old": member, **body}
-        _change(
-            call, name, "replace", "POST", path_of(member, "replace"), body, asked, yes=yes, dry_run=dry_run
-        )
-    if not dry_run:
-        _start_hint(by, data, is_local=local)
-        _follow(call, name, by, "voter", wait=wait, without=member)
+        changes.make("replace", "POST", path_of(member, "replace"), {"old": member, **body}, body)
+    _follow(changes, by, "voter", wait=wait, started=data if local else None, without=member)
 
 
 @app.command()
-@remote
+@changing
 def remove(
-    call: Call,
+    changes: _Changes,
     member: Member,
-    group: GroupOption = None,
     local: Local = False,
     data: DataDir = DEFAULT_DATA_DIR,
     force: Force = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
 ) -> None:
     """Remove a member, dead or alive. Its files stay on its disk. One that joins is given up."""
-    name = group or only_group(read_cluster(call))
-    asked = {"id": member, "force": force}
-    _change(call, name, "remove", "DELETE", path_of(member), None, asked, yes=yes, dry_run=dry_run)
-    if local and not dry_run:
+    changes.make("remove", "DELETE", path_of(member), {"id": member, "force": force}, None)
+    if local and not changes.dry_run:
         from ledgermq.local.plan import require_plan
 
         require_plan(data.absolute()).without(member).save()
-        remark(f"`ledgermq up` starts {member} no more. If it runs, stop it.")
+        remark(f"`ledgermq up` does not start {member} any more. If it runs, stop it.")
 
 
 @app.command()
-@remote
-def move(
-    call: Call,
-    member: Member,
-    address: Address,
-    group: GroupOption = None,
-    force: Force = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-) -> None:
+@changing
+def move(changes: _Changes, member: Member, address: Address, force: Force = False) -> None:
     """Change a member's address: it is the same member, with its files, at another host or port."""
-    name = group or only_group(read_cluster(call))
     body = {"address": address, "force": force}
-    asked = {"id": member, **body}
-    _change(call, name, "move", "PUT", path_of(member, "address"), body, asked, yes=yes, dry_run=dry_run)
+    changes.make("move", "PUT", path_of(member, "address"), {"id": member, **body}, body)
 
 
 @app.command()
-@remote
-def promote(
-    call: Call,
-    member: Member,
-    group: GroupOption = None,
-    wait: Wait = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-) -> None:
+@changing
+def promote(changes: _Changes, member: Member, wait: Wait = False) -> None:
     """Give a learner its vote, as soon as it has nearly the whole log."""
-    name = group or only_group(read_cluster(call))
-    body = {"role": "voter"}
-    asked = {"id": member}
-    _change(call, name, "promote", "PUT", path_of(member, "role"), body, asked, yes=yes, dry_run=dry_run)
-    if not dry_run:
-        _follow(call, name, member, "voter", wait=wait)
+    changes.make("promote", "PUT", path_of(member, "role"), {"id": member}, {"role": "voter"})
+    _follow(changes, member, "voter", wait=wait)
 
 
 @app.command()
-@remote
-def demote(
-    call: Call,
-    member: Member,
-    group: GroupOption = None,
-    force: Force = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-) -> None:
+@changing
+def demote(changes: _Changes, member: Member, force: Force = False) -> None:
     """Take a voter's vote: it stays as a learner, which only gets the log."""
-    name = group or only_group(read_cluster(call))
     body = {"role": "learner", "force": force}
-    asked = {"id": member, "force": force}
-    _change(call, name, "demote", "PUT", path_of(member, "role"), body, asked, yes=yes, dry_run=dry_run)
-
-
-def _change(
-    call: Call,
-    group: str,
-    kind: str,
-    method: str,
-    path: str,
-    body: Mapping[str, object] | None,
-    asked: Mapping[str, object],
-    *,
-    yes: bool,
-    dry_run: bool,
-) -> None:
-    """`body`: of the request to the service; `asked`: what the leader is asked. Raises: UserError."""
-    wanted = ChangeCall(
-        method,
-        f"{path_of('replication', group, 'members')}{path}",
-        lambda services: _planned(services, group, kind, asked),
-        body,
-        {"force": asked["force"]} if body is None else None,
-    )
-    change(call, wanted, yes=yes, dry_run=dry_run)
+    changes.make("demote", "PUT", path_of(member, "role"), {"id": member, "force": force}, body)
 
 
 def _planned(services: "Services", group: str, kind: str, values: Mapping[str, object]) -> "ChangeMembers":
@@ -258,13 +228,12 @@ def _joining(
         grown.without(leaving).save()
 
 
-def _start_hint(member: str, data: Path, *, is_local: bool) -> None:
-    if is_local:
-        from ledgermq.local.plan import require_plan
-        from ledgermq.local.processes import node_hint
+def _start_hint(member: str, data: Path) -> None:
+    from ledgermq.local.plan import require_plan
+    from ledgermq.local.processes import node_hint
 
-        plan = require_plan(data.absolute())
-        remark(f"Start it: {node_hint(plan.node(member), plan.data_dir)}")
+    plan = require_plan(data.absolute())
+    remark(f"Start it: {node_hint(plan.node(member), plan.data_dir)}")
 
 
 def read_members(call: Call, group: str) -> Json:
@@ -316,21 +285,32 @@ _COLUMNS: Final = (
 
 
 def _follow(
-    call: Call, group: str, member: str, role: str, *, wait: bool, without: str | None = None
+    changes: _Changes,
+    member: str,
+    role: str,
+    *,
+    wait: bool,
+    started: Path | None = None,
+    without: str | None = None,
 ) -> None:
-    """Shows the progress until the member has the role, and `without` is none any more.
+    """After a change was made: shows the progress until the member has the role, and `without` is none any
+    more. `started`: the local cluster whose node the user has to start.
 
     Raises: UserError when the member is given up meanwhile.
     """
+    if changes.dry_run:
+        return
+    if started is not None:
+        _start_hint(member, started)
     if not wait:
         remark("`ledgermq member list` shows how far it is.")
         return
     import time
 
     while True:
-        rows = {row["id"]: row for row in read_members(call, group)["members"]}
+        rows = {row["id"]: row for row in read_members(changes.call, changes.group)["members"]}
         if member not in rows:
-            raise UserError(f"{member} is no member of {group} any more.")
+            raise UserError(f"{member} is no member of {changes.group} any more.")
         row = rows[member]
         if row["role"] == role and without not in rows and (role == "voter" or row["isInSync"]):
             remark(f"{member} {'votes' if role == 'voter' else 'has the log'}.")

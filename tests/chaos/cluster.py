@@ -200,7 +200,7 @@ class ChaosCluster:
         await self.restart(node_id)
 
     def retire(self, node_id: str) -> None:
-        """The node belongs to the group no more. If it runs, it goes on."""
+        """The node is no member of the group any more. If it runs, it goes on."""
         self.spares[node_id] = self.nodes.pop(node_id)
 
     def start_node(self, node_id: str) -> None:

@@ -57,7 +57,7 @@ class Group:
             return last[0] == wanted
 
         try:
-            wait_for(f"{voters} vote, and nobody else is a member", is_so, CHANGE_LIMIT_S)
+            wait_for(f"{voters} vote, and no other node is a member", is_so, CHANGE_LIMIT_S)
         except AssertionError as error:
             raise AssertionError(f"{error}; {last}; {self.cluster.statuses()}") from None
 

@@ -73,7 +73,7 @@ async def test_group_of_one_grows_and_shrinks(tmp_path: Path, name: str, size: i
 
 
 async def test_dead_member_is_replaced_and_the_leader_removed(tmp_path: Path, name: str) -> None:
-    """Then the removed leader runs on, and disturbs nobody."""
+    """Then the removed leader runs on, and disturbs no other node."""
     async with sending(tmp_path, name, 3) as (group, stream):
         cluster = group.cluster
         leader = await asyncio.to_thread(cluster.wait_leader)

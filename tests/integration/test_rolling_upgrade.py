@@ -106,7 +106,7 @@ class Load:
 @asynccontextmanager
 async def under_load(cluster: MixedCluster, topic: str) -> AsyncIterator[Load]:
     """The cluster, started, with clients. At the end all that was acknowledged must have been consumed, and
-    be in the queues for a consumer that begins anew.
+    be in the queues for a consumer that starts at the beginning.
     """
     try:
         await cluster.start()

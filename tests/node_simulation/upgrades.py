@@ -17,7 +17,7 @@ from dledger.core.membership import CHANGING_MEMBERS_LEVEL, FIXED_MEMBERS_LEVEL
 from dledger.core.messages import Message
 from dledger.core.types import ResponseCode
 from dledger.server import DLedgerServer
-from dledger.transport import Transport, _Inbound
+from dledger.transport import Address, Transport, _Inbound
 from tests.node_simulation.faults import is_leader
 from tests.node_simulation.invariants import Checker, engine_of
 from tests.node_simulation.machine import Machine, Process
@@ -44,7 +44,7 @@ class OldTransport(Transport):
         inbound._answer = lambda frame: None  # type: ignore[method-assign]  # neither a Welcome nor a Refused
         super().opened(inbound)
 
-    def takes_generation(self, node_id: str, generation: int) -> bool:
+    def takes_generation(self, node_id: str, generation: int, dialled: Address | None) -> bool:
         """A Welcome is ignored: this is the first that is asked of one."""
         return True
 

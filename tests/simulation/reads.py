@@ -13,7 +13,7 @@ class Readers:
     """A read that begins when some node has called an index committed, and succeeds, reaches that index.
 
     That is more than what clients know to be acknowledged, so that an old leader that still answers is found
-    even while nobody writes.
+    even while no client writes.
     """
 
     def __init__(

@@ -41,8 +41,10 @@ class FakeEngine(DLedgerServer):
     configuration_index: int = 7
     is_of_one_release: bool = True
     proposal_code: ResponseCode = ResponseCode.SUCCESS
+    member_listeners: list[Callable[[], None]] = field(default_factory=list)
     proposed: list[tuple[Configuration, Callable[[ResponseCode], None]]] = field(default_factory=list)
     undisputed: bool = True
+    outdated: bool = False
     reads: list[Callable[[ResponseCode, int], None]] = field(default_factory=list)
     """Reads that wait, while `are_reads_held`."""
     are_reads_held: bool = False
@@ -74,6 +76,24 @@ class FakeEngine(DLedgerServer):
         assert self.configuration is not None, "the parts give it one"
         return ConfigurationEntry(self.configuration_index, 3, self.configuration)
 
+    def on_members_change(self, listener: Callable[[], None]) -> None:
+        self.member_listeners.append(listener)
+
+    @property
+    def is_outdated(self) -> bool:
+        return self.outdated
+
+    def become_outdated(self) -> None:
+        self.outdated = True
+        for listener in self.member_listeners:
+            listener()
+
+    def set_members(self, configuration: Configuration) -> None:
+        """The log names others."""
+        self.configuration = configuration
+        for listener in self.member_listeners:
+            listener()
+
     @property
     def commit_index(self) -> int:
         return 9 if self.is_configuration_committed else 6
@@ -87,7 +107,7 @@ class FakeEngine(DLedgerServer):
         """What is proposed is in the log at once, and committed when the test says so."""
         if self.proposal_code is ResponseCode.SUCCESS:
             self.proposed.append((new, on_done))
-            self.configuration = new
+            self.set_members(new)
         return self.proposal_code
 
     def transfer_leadership(self, transferee: str) -> ResponseCode:

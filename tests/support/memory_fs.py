@@ -82,7 +82,7 @@ class MemoryFs:
         self.on_change: Callable[[], None] = lambda: None
         """Called before everything that changes a file, a directory or what of them is durable."""
         self.now_us: Callable[[], int] = lambda: 0
-        """The time by which `oldest_unsynced_us` is told."""
+        """The clock of `oldest_unsynced_us`."""
         self.on_operation: Callable[[str, Path], None] = lambda operation, path: None
         """Called before every operation, reading ones too, with its name and path: to slow it down."""
         self.faults: list[Fault] = []

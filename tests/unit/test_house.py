@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = tuple(
     tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["root_packages"]
 )
-FILES_MAX = 485
+FILES_MAX = 486
 LINES_MAX = 102_500
 """Without comment lines: a comment that says why is not to be saved."""
 PAGES_MAX = 31

@@ -7,11 +7,10 @@ from typing import Any
 import orjson
 import pytest
 
-from admin_api.upgrades.service import own_release
-from broker.admin.types import FORMAT_LEVEL_MAX
 from dledger.core.membership import CHANGING_MEMBERS_LEVEL, FIXED_MEMBERS_LEVEL
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from telemetry.release import own_release
 from tests.unit.admin_api.node_samples import ADDRESSES
 from tests.unit.admin_api.serving import answered, asking
 from tests.unit.admin_api.test_replication import GROUP, IDS, READY, FakeGroup
@@ -59,10 +58,6 @@ async def report_of(group: UpgradedGroup) -> Any:
 
 def codes(report: Any) -> list[str]:
     return [finding["code"] for finding in report["findings"] if finding["severity"] == "error"]
-
-
-def test_the_newest_level_is_that_of_the_core() -> None:
-    assert FORMAT_LEVEL_MAX == CHANGING_MEMBERS_LEVEL
 
 
 async def test_the_leader_is_upgraded_last() -> None:

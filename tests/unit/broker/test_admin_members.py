@@ -93,7 +93,7 @@ async def test_an_unsure_end_is_said(tmp_path: Path, code: EngineCode, answered:
     [
         (EngineCode.CONFIGURATION_PENDING, "is not committed yet"),
         (EngineCode.ILLEGAL_CONFIGURATION, "only one voter can change at a time"),
-        (EngineCode.NOT_LEADER, "leads no more"),
+        (EngineCode.NOT_LEADER, "does not lead any more"),
         (EngineCode.DISK_FULL, "refused: DISK_FULL"),
     ],
 )
@@ -255,26 +255,15 @@ async def test_only_a_member_can_be_preferred_as_the_leader(tmp_path: Path) -> N
     assert (taken.code, operator.parts.config.preferred_leader_id) == (0, "n2")
 
 
-async def test_other_members_are_told_apart_from_clients(tmp_path: Path) -> None:
-    """Their requests are those of many clients, so no quota counts them."""
+async def test_no_quota_counts_requests_of_other_members(tmp_path: Path) -> None:
+    """They are those of many clients. A new member is one at once."""
     operator = Operator(tmp_path, engine_of())
     members, engine = operator.parts.core.members, operator.engine
     assert engine is not None
-    changes: list[str] = []
-    members.on_change(lambda: changes.append("changed"))
-    await members.start()
     assert [each.id for each in members.others] == ["n1", "n2"]
-    members.look()
-    assert changes == []
-    engine.configuration = Configuration((*MEMBERS, Member("n3", "10.0.0.3", 10914, MemberRole.LEARNER)))
-    members.look()
-    members.look()
-    assert changes == ["changed"]
-    assert (
-        operator.parts.core.config.quota_rules(each.host for each in members.others).holder("10.0.0.3")
-        is None
-    )
-    await members.stop()
+    assert operator.parts.core.shares._rules.holder("10.0.0.3") == "10.0.0.3"
+    engine.set_members(Configuration((*MEMBERS, Member("n3", "10.0.0.3", 10914, MemberRole.LEARNER))))
+    assert operator.parts.core.shares._rules.holder("10.0.0.3") is None
 
 
 async def test_a_removed_node_knows_that_it_is_none(tmp_path: Path) -> None:

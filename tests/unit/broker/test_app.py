@@ -15,9 +15,13 @@ from broker.app import Broker
 from broker.config import BrokerConfig, config_from
 from broker.consume.held_pulls import PullWaits
 from broker.store.message_log import StoreLock, StoreLockedError
+from dledger.codec import PROTOCOL_VERSION, Hello
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from telemetry.release import own_release
+from tests.support.polling import until
+from tests.support.scripted_peer import dialled
 from tests.unit.broker.consume_bench import pull_request
 
 LIMIT_S = 20.0
@@ -207,3 +211,11 @@ async def test_a_held_pull_is_answered_before_a_stop_closes_its_connection(tmp_p
     await life.broker.stop()
     assert (await held).code == ResponseCode.PULL_NOT_FOUND
     await life.client.close()
+
+
+async def test_a_node_names_its_release_to_other_members(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    async with Life(config), dialled(("127.0.0.1", config.own_peer.port)) as other:
+        other.send(Hello(config.group, "n1", PROTOCOL_VERSION, ""))
+        await until(lambda: other.frames)
+        assert other.frames[0].release == own_release() != ""

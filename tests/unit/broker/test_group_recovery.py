@@ -244,6 +244,15 @@ def test_the_log_says_who_decided() -> None:
     assert b"Every entry after 4 is lost" in content
 
 
+def test_a_line_that_a_crash_cut_spoils_no_other() -> None:
+    fs = filled(MemoryFs())
+    fs.plant(STORE / JOURNAL_NAME, b'{"event": "beg')
+    decide(fs)
+    cut, *whole = fs.content(STORE / JOURNAL_NAME).splitlines()
+    assert (cut, [json.loads(line)["event"] for line in whole]) == (b'{"event": "beg', ["begun", "decided"])
+    assert json.loads(whole[0]).keys() == {"event", "atMs", "index", "term", "lost", "by"}
+
+
 def test_a_second_decision_is_refused() -> None:
     fs = filled(MemoryFs())
     decide(fs)
@@ -285,6 +294,8 @@ def test_a_crash_leaves_the_old_members_or_the_decision(is_lost: bool) -> None:
         after = fs.crash(random.Random(changes))
         found = remains_of(after)
         outcomes.add(found.is_alone)
+        is_begun = STORE / JOURNAL_NAME in after.paths() and journal(after)[:1] == ["begun"]
+        assert is_begun or found.term <= 4, "who decides is durable before anything of it"
         assert found.end_index == 4 + found.is_alone
         assert found.newest.configuration.generation == found.is_alone
         assert found.is_alone or (found.impairment is not None) == is_lost

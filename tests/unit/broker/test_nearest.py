@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.consume.nearest import REPORT_VALID_MS, SENT_MAX, SERVED_AGE_MS, STAY_MS
+from broker.consume.nearest import REPORT_VALID_MS, REPORTS_MAX, SENT_MAX, SERVED_AGE_MS, STAY_MS
 from broker.consume.read_advice import LOOK_INTERVAL_MS, NEAR_LAG_BYTES_MAX
 from broker.state.groups import SubscriptionGroupConfig
 from dledger.core.types import PushState
@@ -80,11 +80,29 @@ async def test_zones_have_no_effect_without_reads_from_followers(tmp_path: Path)
     assert case.advice.near("b", GROUP, QUEUE) is None
 
 
-@pytest.mark.parametrize(("broker_id", "zone"), [(0, "b"), (65, "b"), (-1, "b"), (2, ""), (2, "b" * 65)])
+@pytest.mark.parametrize(("broker_id", "zone"), [(0, "b"), (-1, "b"), (2, ""), (2, "b" * 65)])
 async def test_a_report_that_no_node_sends_is_not_kept(tmp_path: Path, broker_id: int, zone: str) -> None:
     case = leader(tmp_path)
     await report(case, broker_id, zone)
     assert case.nearest._reports == {}
+
+
+async def test_a_follower_with_a_large_number_in_its_id_is_suggested(tmp_path: Path) -> None:
+    """Replaced machines leave their numbers behind."""
+    case = leader(tmp_path)
+    case.engine.connected = frozenset({"n1", "n123"})
+    case.followers(peer("n1", 0), peer("n123", 0))
+    await report(case, 124, "b")
+    assert case.advice.near("b", GROUP, QUEUE) == "124"
+
+
+async def test_the_newest_reports_are_kept(tmp_path: Path) -> None:
+    case = leader(tmp_path)
+    for broker_id in [1, *range(1, REPORTS_MAX + 1), 1, 1000]:
+        await report(case, broker_id, "b")
+    assert len(case.nearest._reports) == REPORTS_MAX
+    assert case.nearest.in_zone("b") >= {1, 1000}
+    assert 2 not in case.nearest.in_zone("b")
 
 
 async def test_the_queues_that_were_sent_away_are_bounded(tmp_path: Path) -> None:

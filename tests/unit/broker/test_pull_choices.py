@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.consume.read_choice import AGE_FIELD, CONSISTENCY_ATTRIBUTE
+from broker.consume.read_choice import AGE_FIELD
 from broker.state.changes import PutTopic
 from broker.state.topics import TopicConfig
 from dledger.core.types import ResponseCode as EngineCode
@@ -25,7 +25,7 @@ from tests.unit.broker.consume_bench import (
 @pytest.fixture
 async def bench(tmp_path: Path) -> ConsumeBench:
     bench = await make_bench(tmp_path)
-    attributes = {CONSISTENCY_ATTRIBUTE: "linearizable"}
+    attributes = {"read.consistency": "linearizable"}
     await bench.parts.state.propose(PutTopic(TopicConfig("t", 4, 4, attributes=attributes)))
     return bench
 

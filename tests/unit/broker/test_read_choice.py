@@ -4,7 +4,6 @@ import pytest
 
 from broker.consume.read_choice import (
     COMMITTED,
-    CONSISTENCY_ATTRIBUTE,
     MAX_AGE_FIELD,
     READ_FIELD,
     Consistency,
@@ -12,7 +11,7 @@ from broker.consume.read_choice import (
     age_ext,
     read_choice,
 )
-from broker.state.topics import TopicConfig
+from broker.state.topics import CONSISTENCY_ATTRIBUTE, TopicConfig
 from remoting.errors import RequestError
 
 PLAIN = TopicConfig("t", 1, 1)

@@ -21,7 +21,7 @@ from remoting.router import Router
 from remoting.server import RemotingServer
 from tests.support.broker_parts import FakeEngine, make_parts
 from tests.support.fake_log import FakeLog
-from tests.support.polling import until
+from tests.support.polling import loop_turns, until
 
 LIMIT_S = 10.0
 
@@ -106,16 +106,28 @@ async def test_a_node_is_registered_while_it_is_a_member(tmp_path: Path, name_se
     engine = FakeEngine(configuration=Configuration((first,)))
     register, unregister = int(RequestCode.REGISTER_BROKER), int(RequestCode.UNREGISTER_BROKER)
     async with registered_node(tmp_path, f"127.0.0.1:{name_server.server.port}", engine) as node:
-        members = node.parts.core.members
-        members.look()
-        engine.configuration = Configuration((first, Member("n1", "127.0.0.1", 2, MemberRole.LEARNER)))
-        members.look()
+        engine.set_members(Configuration((first, Member("n1", "127.0.0.1", 2, MemberRole.LEARNER))))
         await until(lambda: name_server.ids == [(register, "2")])
-        engine.configuration = Configuration((first,))
-        members.look()
+        engine.set_members(Configuration((first,)))
         await until(lambda: name_server.ids == [(register, "2"), (unregister, "2")])
         node.registration.trigger()
-    assert len(name_server.requests) == 2, "it registers no more, and takes itself off once"
+    assert len(name_server.requests) == 2, "it does not register again, and takes itself off once"
+
+
+async def test_a_node_that_an_operator_has_given_up_takes_itself_off(
+    tmp_path: Path, name_server: NameServer
+) -> None:
+    """Also if it leads: an old majority may have come back after `ledgermq recover`."""
+    engine = FakeEngine(configuration=Configuration((Member("n1", "127.0.0.1", 1),)))
+    register, unregister = int(RequestCode.REGISTER_BROKER), int(RequestCode.UNREGISTER_BROKER)
+    async with registered_node(tmp_path, f"127.0.0.1:{name_server.server.port}", engine) as node:
+        node.log.set_writable(True)
+        await until(lambda: name_server.ids[-1:] == [(register, "0")])
+        engine.become_outdated()
+        await until(lambda: name_server.ids[-1] == (unregister, "0"))
+        node.registration.trigger()
+        await loop_turns()
+    assert name_server.ids[-1] == (unregister, "0")
 
 
 async def test_the_body_holds_topics_and_a_version_with_the_term(

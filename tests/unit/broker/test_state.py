@@ -371,9 +371,12 @@ ACCESS = (
     DeleteAccessList("ann"),
 )
 RETRIED = PutGroup(SubscriptionGroupConfig("g", retry_policy=GroupRetryPolicy(kind=EXPONENTIAL)))
+LINEARIZABLE = PutTopic(TopicConfig("t", attributes={"read.consistency": "linearizable"}))
+COMMITTED = PutTopic(TopicConfig("t", attributes={"read.consistency": "committed"}))
+SWITCHED_ON = PutSettings({"authenticationEnabled": "true"})
 
 
-@pytest.mark.parametrize("change", [*ACCESS, RETRIED, PutSettings({"authenticationEnabled": "true"})])
+@pytest.mark.parametrize("change", [*ACCESS, RETRIED, SWITCHED_ON, LINEARIZABLE])
 async def test_what_the_release_before_cannot_read_waits_for_the_format_level(
     tmp_path: Path, change: Change
 ) -> None:
@@ -386,7 +389,9 @@ async def test_what_the_release_before_cannot_read_waits_for_the_format_level(
     assert await state.propose(change) is PutStatus.PUT_OK
 
 
-@pytest.mark.parametrize("change", [PutGroup(SubscriptionGroupConfig("g")), PutSettings({"topicsMax": "9"})])
+@pytest.mark.parametrize(
+    "change", [PutGroup(SubscriptionGroupConfig("g")), PutSettings({"topicsMax": "9"}), COMMITTED]
+)
 async def test_what_the_release_before_reads_is_written_at_its_level(tmp_path: Path, change: Change) -> None:
     log = FakeLog()
     state = make_state(tmp_path, log)

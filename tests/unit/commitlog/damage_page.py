@@ -53,6 +53,18 @@ OTHER_ROWS = (
         (IMPAIRED + "test_vote_without_a_mark_is_sound",),
     ),
     PageRow(
+        "`recovery.log`, after `ledgermq recover decide`",
+        "last line cut",
+        "no program reads it; the next line begins on a line of its own",
+        ("unit/broker/test_group_recovery.py::test_a_line_that_a_crash_cut_spoils_no_other",),
+    ),
+    PageRow(
+        "`currterm`, data, index, `recovery.log`",
+        "power fails at any operation of `ledgermq recover decide`",
+        "the members of before, or the decision, with who decided",
+        ("unit/broker/test_group_recovery.py::test_a_crash_leaves_the_old_members_or_the_decision",),
+    ),
+    PageRow(
         "all files",
         "missing: an empty disk",
         f"{NOT_VOTING}; the leader fills its log",

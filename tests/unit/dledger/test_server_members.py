@@ -1,6 +1,7 @@
 """Members that change while a group of drivers runs, over sockets."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -49,12 +50,24 @@ async def test_a_new_member_gets_the_log_and_then_its_vote(tmp_path: Path) -> No
         leader = await elected(group)
         leader.server.handle_append([b"a", b"b"], lambda _code: None)
         node, member = joining_member(tmp_path, group, "n3")
+        seen: dict[str, list[MemberRole]] = {}
+
+        def note(name: str, at: Node) -> None:
+            """What the host of a node finds when it is notified of its members."""
+            own = configuration_of(at).member("n3")
+            seen[name] += [] if own is None else [own.role]
+
+        for name, each in [*group.items(), ("n3", node)]:
+            seen[name] = []
+            each.server.on_members_change(partial(note, name, each))
         await node.server.start()
         group["n3"] = node
         await change(leader, configuration_of(leader).with_member(member))
         await until(lambda: configuration_of(node).is_voter("n3"))
         await until(lambda: node.store.entries() == leader.store.entries())
         assert configuration_of(node).member("n3") == replace(member, role=MemberRole.VOTER)
+        steps = [MemberRole.JOINING, MemberRole.VOTER]
+        await until(lambda: all(each[-2:] == steps for each in seen.values()))
 
 
 async def test_a_dead_member_is_replaced(tmp_path: Path) -> None:

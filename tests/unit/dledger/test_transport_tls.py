@@ -338,6 +338,18 @@ async def test_a_stranger_with_its_own_certificate_is_heard_and_answered(certifi
         await until(lambda: one.sink.messages == [("n9", BEAT)] and stranger.sink.messages == [("n0", BEAT)])
 
 
+async def test_a_generation_is_taken_from_any_certified_member(certificates: Path) -> None:
+    """Also from one that this node's files do not name: it has no address of the recovered one."""
+    ports = {"n0": free_port(), "n9": free_port()}
+    one = Node("n0", {"n0": ports["n0"]}, load(certificates, "n0"))
+    one.transport.has_no_generation = lambda: True
+    recovered = Node("n9", ports, load(certificates, "n9"))
+    recovered.transport.generation = 5
+    async with running(one, recovered):
+        await until(lambda: one.transport.generation == 5)
+        await until(lambda: one.transport.version_of("n9") == recovered.transport.version_of("n0") == 3)
+
+
 @pytest.mark.parametrize(
     ("place", "words"), [("other", "certificate"), ("group", "no other member of the group")]
 )

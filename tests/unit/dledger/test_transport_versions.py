@@ -119,6 +119,18 @@ async def test_two_new_nodes_speak_protocol_3() -> None:
         assert n1.sink.messages == [("n0", NOTICE), ("n0", TRUNCATION), ("n0", BEAT)]
 
 
+async def test_the_release_of_a_member_is_logged_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "dledger.transport")
+    async with alone() as node:
+        for release in ("0.2.0", "0.2.0", "0.3.0"):
+            node.sink.introduced.clear()
+            async with dialled(node.address) as other:
+                other.send(Hello("g", "n1", 2, ""), Introduction(3, "127.0.0.1", 9, 3, 0, release))
+                await until(lambda: node.sink.introduced)
+    runs = [each.message for each in caplog.records if "runs release" in each.message]
+    assert runs == ["n1 runs release '0.2.0'", "n1 runs release '0.3.0'"]
+
+
 async def test_a_new_node_dials_an_old_one() -> None:
     """It answers nothing: what only protocol 3 has is dropped and counted."""
     async with before_script() as (node, old):
@@ -359,7 +371,7 @@ async def test_a_new_generation_ends_all_connections(caplog: pytest.LogCaptureFi
 
 @pytest.mark.parametrize("generations", [(0, 1), (1, 0), (1, 2)])
 async def test_a_node_without_promises_takes_the_newest_generation(generations: tuple[int, int]) -> None:
-    """In either direction."""
+    """From a member that it dialled, whichever has the newer one."""
     async with two(generations) as (n0, n1):
         younger, older = sorted((n0, n1), key=lambda node: node.transport.generation)
         younger.transport.has_no_generation = older.transport.has_no_generation = lambda: True
@@ -368,6 +380,43 @@ async def test_a_node_without_promises_takes_the_newest_generation(generations: 
         for one, name in ((n0, "n1"), (n1, "n0")):
             one.transport.send_all([Envelope(name, BEAT)])
         await until(lambda: n0.sink.messages == [("n1", BEAT)] and n1.sink.messages == [("n0", BEAT)])
+
+
+async def test_a_node_of_an_older_generation_learns_that_it_is_outdated(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with two((1, 2)) as (n0, n1):
+        calls: list[bool] = []
+        n0.transport.on_outdated = lambda: calls.append(n0.transport.is_outdated)
+        await until(lambda: calls)
+        await until(lambda: "n0 does not know of it" in caplog.text)
+        assert (calls, n1.transport.is_outdated, n0.transport.generation) == ([True], False, 1)
+        assert "n1 is of generation 2, n0 of 1" in caplog.text
+        n0.transport.set_peers({"n1": n1.address}, 3, 2)
+        assert not n0.transport.is_outdated
+
+
+@pytest.mark.parametrize("has_none", [True, False])
+async def test_a_generation_is_not_taken_from_a_node_that_was_not_dialled(has_none: bool) -> None:
+    """Nor does it count as news that this node is outdated."""
+    async with alone() as node, dialled(node.address) as other:
+        node.transport.has_no_generation = lambda: has_none
+        other.send(Hello("g", "n1", 2, ""), Introduction(3, "127.0.0.1", 9, 3, 5, ""))
+        await until(lambda: other.is_at_end)
+        assert "n1 is of generation 5 of the group, n0 of generation 0" in other.frames[-1].reason
+        assert (node.transport.generation, node.transport.is_outdated) == (0, False)
+
+
+@pytest.mark.parametrize("name", ["n1", "n9"])
+async def test_a_generation_is_not_taken_at_an_address_that_only_its_node_names(name: str) -> None:
+    """A member and a stranger: both are dialled where they say that they accept connections."""
+    async with alone() as node, scripted_node() as script, dialled(node.address) as other:
+        node.transport.has_no_generation = lambda: True
+        other.send(Hello("g", name, 2, ""), Introduction(3, *script.address, 3, 0, ""))
+        await until(lambda: script.frames)
+        script.newest.send(replace(WELCOME, node_id=name, generation=5))
+        await until(lambda: script.frames[1:])
+        assert (script.frames[-1].generation, node.transport.generation) == (0, 0)
 
 
 async def test_a_generation_never_falls() -> None:

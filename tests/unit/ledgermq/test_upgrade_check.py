@@ -39,7 +39,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return CommandLine(monkeypatch, capsys)
 
 
-def test_the_formats_of_a_store_are_told(tmp_path: Path) -> None:
+def test_the_formats_of_a_store_are_listed(tmp_path: Path) -> None:
     found = read_store(make_store(tmp_path))
     assert found["isReadable"]
     assert {file["file"]: file["version"] for file in found["files"]} == {
@@ -76,11 +76,11 @@ def test_stores_alone_need_no_cluster(run: CommandLine, tmp_path: Path) -> None:
 def test_the_exit_code_says_whether_an_upgrade_can_go_on(run: CommandLine, is_ready: bool) -> None:
     with serving(lambda _: as_json(200, REPORT | {"isReady": is_ready})) as admin:
         ran = run("upgrade-check", "--admin", admin.url)
-        told = run("upgrade-check", "--admin", admin.url, "--json")
-    assert (ran.code, told.code) == (0 if is_ready else 1,) * 2
+        listed = run("upgrade-check", "--admin", admin.url, "--json")
+    assert (ran.code, listed.code) == (0 if is_ready else 1,) * 2
     assert "n0 is down" in ran.out
     assert "broker-a 1. n1: stop it" in ran.out
-    assert (told.json["isReady"], told.json["stores"]) == (is_ready, [])
+    assert (listed.json["isReady"], listed.json["stores"]) == (is_ready, [])
 
 
 def test_the_last_step_is_confirmed(run: CommandLine) -> None:

@@ -1,5 +1,7 @@
 """The tables' rules: who holds id 0, what a registration changes, when a broker goes."""
 
+from dataclasses import replace
+
 import pytest
 
 from namesrv.route_info import (
@@ -343,6 +345,18 @@ def test_single_late_claims_of_an_earlier_term_never_win() -> None:
     tables.register(registration(SLAVE, term=9), 0, by(1))
     for now_ms in range(0, 10 * CONTEST_MS, CONTEST_GAP_MS + 1):
         assert tables.register(registration(MASTER, term=5), now_ms, by(2)).is_ignored
+
+
+def test_no_contest_takes_id_0_from_a_node_that_has_proven_who_it_is() -> None:
+    """The majority of before may come back after `ledgermq recover`, and leads in lower terms."""
+    tables = RouteInfoManager()
+    recovered, old = (replace(by(number), is_proven=True) for number in (1, 2))
+    tables.register(registration(MASTER, term=1_009), 0, recovered)
+    for now_ms in range(0, 3 * CONTEST_MS, 30_000):
+        tables.register(registration(MASTER, term=1_009), now_ms, recovered)
+        assert tables.register(registration(SLAVE, term=9), now_ms, old).is_ignored
+    tables.connection_closed(1)
+    assert not tables.register(registration(SLAVE, term=9), 3 * CONTEST_MS, old).is_ignored
 
 
 def test_contest_ends_when_the_node_registers_as_a_follower() -> None:
