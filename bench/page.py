@@ -221,6 +221,20 @@ def upgraded() -> Iterator[str]:
     yield text_table(["upgrade", "producer", *(name.replace("_", " ") for name in names)], rows)
 
 
+def members_changed() -> Iterator[str]:
+    """A stock producer while the members of its group change (`bench.member_changes`)."""
+    document = read("member-changes")
+    if document is None:
+        return
+    yield "## Members change"
+    yield CHANGED.format(**document["load"], **document["machine"], commit=document["versions"]["commit"])
+    names = ("acknowledged", "errors", "longest_gap_ms", "p50_ms", "p99_ms", "p99_before_ms")
+    rows = [
+        [kind, *(number(figures[name]) for name in names)] for kind, figures in document["result"].items()
+    ]
+    yield text_table(["change", *(name.replace("_", " ") for name in names)], rows)
+
+
 def page(document: Document | None) -> str:
     parts = ["# Performance", INTRODUCTION]
     if document is not None:
@@ -228,6 +242,7 @@ def page(document: Document | None) -> str:
     parts += growth_page.sections(read, PAGE.parent, PLOTS)
     parts += flooded()
     parts += upgraded()
+    parts += members_changed()
     parts.append(NOTES.read_text(encoding="utf-8").strip())
     parts += profiled()
     commands = [one["load"]["command"] for one in growth_page.documents(read)]
@@ -273,6 +288,13 @@ message after the other, 10 ms apart (load {load_before} on {cores} cores before
 After leadership was handed over the operator waits until the producer has asked for routes again. A node of
 {old} refuses what reaches it after that; one of this release forwards it to the new leader, so that nothing
 fails on the way back, whose leader is of this release. "before" are the five seconds before."""
+CHANGED = """\
+Each kind of [change of the members](members.md) of a group of three, one after the other, while one sync
+producer ({client}, which asks for routes every {poll_ms} ms) sends a message after the other, 10 ms apart
+(load {load_before} on {cores} cores before the run, commit {commit}). A row ends a second after its change
+is in force; "before" are the five seconds before. What reaches a former leader is forwarded to the new one,
+as long as the former one runs; after `kill -9` the producer sends on to the dead one until it asks for
+routes."""
 REPEAT = """\
 The rivals need a JDK of 17 or newer, Maven and Go; their versions are pinned in `bench/get_rivals.sh`.
 

@@ -119,6 +119,45 @@ def test_producers_that_send_less_do_not_slow_it_down() -> None:
     assert catch_up.bytes_per_s > 500 * MIB
 
 
+def windows(
+    catch_up: CatchUp, count: int, wait_ms: int, commits: int, begin_ms: int, *, is_quiet: bool
+) -> int:
+    """So many windows in which callers wait so long and so many entries are committed; their end."""
+    for number in range(count):
+        catch_up.waited(wait_ms, commits)
+        if not is_quiet:
+            catch_up.sent(1, is_bounded=True)
+        catch_up.end_window(begin_ms + (number + 1) * WINDOW_MS, None)
+    return begin_ms + count * WINDOW_MS
+
+
+def test_the_rate_grows_less_the_more_callers_lose() -> None:
+    rates = []
+    for wait_ms, commits in ((20, 1_000), (22, 950), (22, 900), (28, 1_000)):
+        catch_up = CatchUp(MIB)
+        now_ms = windows(catch_up, 12, 20, 1_000, 0, is_quiet=True)
+        windows(catch_up, 5, wait_ms, commits, now_ms, is_quiet=False)
+        rates.append(catch_up.bytes_per_s)
+    assert rates[0] > 1.2 * rates[1] > 1.2 * 1.2 * rates[2] > 1.2 * 1.2 * MIB
+    assert rates[0] > 1.2 * rates[3] > 1.2 * MIB
+
+
+@pytest.mark.parametrize(
+    ("wait_ms", "commits", "is_kept"), [(30, 700, True), (30, 1_500, False), (8, 300, False)]
+)
+def test_a_pause_in_which_callers_are_still_disturbed_hardly_counts(
+    wait_ms: int, commits: int, is_kept: bool
+) -> None:
+    """The peer still applies what it has. More commits, or shorter waits, are another load instead."""
+    catch_up = CatchUp(MIB)
+    now_ms = windows(catch_up, 12, 20, 1_000, 0, is_quiet=True)
+    base = catch_up._base_ms, catch_up._base_commits_per_ms
+    windows(catch_up, 3, wait_ms, commits, now_ms, is_quiet=True)
+    kept = catch_up._base_ms == pytest.approx(base[0], rel=0.1)
+    kept = kept and catch_up._base_commits_per_ms == pytest.approx(base[1], rel=0.1)
+    assert kept is is_kept
+
+
 def test_never_less_than_the_least_whatever_callers_wait() -> None:
     model = Model(CatchUp(FLOOR), lambda rate: 1.0 if rate == 0 else 500.0)
     model.run(500, is_behind=False)
