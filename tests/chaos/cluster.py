@@ -80,6 +80,10 @@ class Disk:
         return options + ["--volatile"] * self.is_volatile
 
 
+NOWHERE = "127.0.0.99"
+"""Nothing listens there."""
+
+
 @dataclass(slots=True)
 class ChaosNode:
     """One node: where it is, and its process if it runs."""
@@ -216,7 +220,8 @@ class ChaosCluster:
         node.starts += 1
 
     def _config(self, node: ChaosNode) -> dict[str, str | int | float | bool]:
-        peers = [f"{node.node_id}-127.0.0.1:{node.port + REPLICATION_PORT_OFFSET}"]
+        # Who dials the address that a node says of itself must not get round the faults of the network.
+        peers = [f"{node.node_id}-{NOWHERE}:{node.port + REPLICATION_PORT_OFFSET}"]
         links = self.network.links
         peers += [f"{other}-127.0.0.1:{links[node.node_id, other].port}" for other in node.peers]
         return {
