@@ -4,6 +4,7 @@ import { Button, Table } from "/static/components.js";
 import { askForm, makeChange } from "/static/dialogs.js";
 import { bytes, span } from "/static/format.js";
 import { html } from "/static/markup.js";
+import { useLayoutEffect, useRef } from "/static/vendor/preact/hooks.mjs";
 
 const ROLES = { voter: "votes", learner: "learner: gets the log, no vote", joining: "joining: votes when it has the log" };
 const ID = "[A-Za-z][0-9]{1,9}";
@@ -18,12 +19,17 @@ const ADDRESS = { name: "address", title: "Address for replication", required: t
 /** Nothing where the nodes are of a release whose members are fixed. */
 export function Members({ group }) {
   const { membership, nodes } = group;
-  if (membership === null) return null;
+  const frame = useRef(null);
   const members = nodes.filter((node) => node.member !== null);
+  const isJoining = membership !== null && members.some((node) => node.member.role === "joining");
+  // Opened once: it must not close under the hand of its reader when nothing joins any more.
+  useLayoutEffect(() => {
+    if (isJoining) frame.current.open = true;
+  }, [isJoining]);
+  if (membership === null) return null;
   const strangers = nodes.filter((node) => node.id !== null && node.member === null).map((node) => node.id);
-  const isJoining = members.some((node) => node.member.role === "joining");
   return html`
-    <details class="members" open=${isJoining || null}>
+    <details class="members" ref=${frame}>
       <summary>${sayMembers(group, members)}</summary>
       ${strangers.length > 0 && html`<p class="note">${strangers.join(", ")}: runs and is no member.</p>`}
       <${Table} label=${`Members of ${group.group}`} columns=${columnsOf(group)} rows=${members} keyOf=${(node) => node.id} />
