@@ -186,7 +186,8 @@ class Leadership:
         """The newest configuration of the log is another one: it decides from now on (thesis 4.1)."""
         others = self._members.others
         for peer in others:
-            self._departing.pop(peer, None)
+            if peer in self._departing:
+                self._forget(peer)  # it is added again, with an empty disk
             if peer not in self.dispatchers:
                 self._add_peer(peer, now_ms)
         for peer in self.dispatchers:
@@ -220,10 +221,13 @@ class Leadership:
 
     def _drop_departed(self, now_ms: int) -> None:
         for peer in [peer for peer, until_ms in self._departing.items() if until_ms <= now_ms]:
-            del self._departing[peer], self.dispatchers[peer], self._contact_ms[peer]
-            self._has_answered.discard(peer)
-            self._impaired.discard(peer)
-            self._repair_ids.pop(peer, None)
+            self._forget(peer)
+
+    def _forget(self, peer: str) -> None:
+        del self._departing[peer], self.dispatchers[peer], self._contact_ms[peer]
+        self._has_answered.discard(peer)
+        self._impaired.discard(peer)
+        self._repair_ids.pop(peer, None)
 
     def may_reconfigure(self, commit_index: int) -> bool:
         """Whether a new configuration may be appended: see `dledger.core.membership` for both rules."""
@@ -241,7 +245,7 @@ class Leadership:
         configuration = self._members.configuration
         for member in configuration.members:
             step = None
-            if member.role is MemberRole.JOINING and self._is_near_end(member.id):
+            if member.role is MemberRole.JOINING and self._is_near_end(member.id, now_ms):
                 step = configuration.with_member(replace(member, role=MemberRole.VOTER))
             elif member.is_voter and member.replaces is not None:
                 step = configuration.without(member.replaces)
@@ -249,9 +253,11 @@ class Leadership:
                 return step
         return None
 
-    def _is_near_end(self, peer: str) -> bool:
+    def _is_near_end(self, peer: str, now_ms: int) -> bool:
         if peer == self._config.self_id:
             return True
+        if not self._is_live(peer, now_ms):
+            return False
         dispatcher = self.dispatchers[peer]
         lacks_bytes = dispatcher.lacks_bytes
         is_near = lacks_bytes is not None and lacks_bytes <= self._config.promotion_lag_bytes
