@@ -191,8 +191,8 @@ class PopWorkload:
                 require(self.popped[place] == 1, place, "is handed out", self.popped[place], "times")
                 self._check_not_acked(place, asked)
                 self.revived += record.topic != TOPIC
-                found.append(self._deal_with(client, place, record, answer))
-            await asyncio.gather(*found)
+                found.append((place, record))
+            await asyncio.gather(*(self._deal_with(client, *one, answer) for one in found))
 
     async def _consume_in_order(self, process: Process) -> int:
         client = TopicClient(TOPIC, self._queues, TIMEOUT_S)
