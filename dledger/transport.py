@@ -168,6 +168,8 @@ class Transport:
         self.on_outdated: Callable[[], None] = lambda: None
         """Called when a node of a newer generation shows that this one's members are of the past."""
         self._newest_generation = 0
+        self.is_outdated = False
+        """Whether the group has gone on in a newer generation, as far as this node has heard."""
         self.unsupported_messages = 0
         """Dropped, because the peer's connection is of an older protocol."""
         self._format_level = FIXED_MEMBERS_LEVEL
@@ -235,6 +237,7 @@ class Transport:
         generation = max(generation, self.generation)
         is_same_generation = generation == self.generation
         self._format_level, self.generation = format_level, generation
+        self.is_outdated = self._newest_generation > generation
         self.peers = {peer: address for peer, address in peers.items() if peer != own_id}
         self._hosts = {address[0] for address in self.peers.values()}
         for peer, dialer in list(self._dialers.items()):
@@ -275,6 +278,7 @@ class Transport:
     def _note_newer(self, node_id: str, generation: int) -> None:
         if generation > self._newest_generation:
             self._newest_generation = generation
+            self.is_outdated = True
             logger.warning(
                 "an operator has decided without this node who the members are (ledgermq recover): %s is of "
                 "generation %d, %s of %d. It is not registered at name servers; stop it and empty its store",
@@ -284,11 +288,6 @@ class Transport:
                 self.generation,
             )
             self.on_outdated()
-
-    @property
-    def is_outdated(self) -> bool:
-        """Whether the group has gone on in a newer generation, as far as this node has heard."""
-        return self._newest_generation > self.generation
 
     def _review(self, peer: str, dialer: "_Dialer", is_same_generation: bool) -> None:
         """One node that was dialled, after the peers have changed."""
@@ -827,8 +826,8 @@ class _Outbound(asyncio.Protocol):
             self._owner.log_refused(self._peer, frame.reason)
             self.drop()
         elif isinstance(frame, Welcome) and self._has_greeted and not self.is_welcome:
-            self.is_welcome = True
             self._introduce(frame)
+            self.is_welcome = True
         else:
             raise PeerProtocolError(f"it answers with a {type(frame).__name__}")
 

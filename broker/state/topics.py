@@ -93,16 +93,17 @@ class TopicConfig:
     topic_sys_flag: int = 0
     is_ordered: bool = False
     attributes: Mapping[str, str] = field(default_factory=dict)
+    is_read_linearizable: bool = field(init=False, repr=False, compare=False)
+    """Whether all reads are linearizable that do not ask for another consistency; known before each pull."""
+
+    def __post_init__(self) -> None:
+        is_linearizable = self.attributes.get(CONSISTENCY_ATTRIBUTE) == LINEARIZABLE
+        object.__setattr__(self, "is_read_linearizable", is_linearizable)
 
     @property
     def queue_nums(self) -> int:
         """Queue ids a send may name are below this."""
         return max(self.read_queue_nums, self.write_queue_nums)
-
-    @property
-    def is_read_linearizable(self) -> bool:
-        """Whether all reads are linearizable that do not ask for another consistency."""
-        return self.attributes.get(CONSISTENCY_ATTRIBUTE) == LINEARIZABLE
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -26,7 +26,7 @@ from tests.support.certificates import TlsPlace
 from tests.support.long_runs import is_long_run
 from tests.support.new_seeds import first_new_seed
 
-SECONDS = 300.0 if is_long_run() else 5.0
+SECONDS = 300.0 if is_long_run() else 10.0
 CODE = 7
 
 

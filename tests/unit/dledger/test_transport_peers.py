@@ -121,6 +121,17 @@ async def test_a_peer_that_moves_keeps_its_connection_and_is_dialled_at_its_new_
         await until(lambda: new.frames)
 
 
+async def test_another_node_at_the_address_in_the_log_does_not_keep_the_peer_away() -> None:
+    async with before_script() as (node, right), scripted_node() as wrong:
+        right.newest.send(WELCOME)
+        node.transport.set_peers({"n1": wrong.address}, 3, 0)
+        await until(lambda: len(right.frames) == 2)
+        await right.newest.close()
+        await until(lambda: wrong.connections and wrong.frames)
+        wrong.newest.send(replace(WELCOME, node_id="n7"))
+        await until(lambda: len(right.connections) == 2)
+
+
 async def test_a_peer_is_dialled_where_it_introduced_itself() -> None:
     """Neither the log nor the files of this node have heard of the address, as after a long absence."""
     (own,), (former,) = addresses(1), addresses(1)
