@@ -32,7 +32,7 @@ SEEDS = range(7_000, 7_000 + int(os.environ.get("LEDGERMQ_TIMER_SEEDS", "2")))
 BUSY_SEEDS = (1, 5, 4)
 """Of which all draw recalls, and the first one longer delays."""
 FORGETTING_SEEDS = (6, 8, 11, 13)
-"""In which a node starts again that has runs with what is over."""
+"""In which a node starts again that has runs with what was delivered."""
 FILES = {"data_file_bytes": 64 << 10, "index_file_bytes": 16 << 10, "queue_file_bytes": 2_000}
 CALM = Options(seed=1, safety_ms=5_000, config=FILES | TIMERS)
 KILLS = replace(CALM, faults=FaultOptions(crash_ms=1_000, leader_bias=0.9, down_max_ms=500))
