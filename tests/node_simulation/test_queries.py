@@ -62,7 +62,7 @@ def missing_at(script: Script, node: Machine, acknowledged: list[str]) -> list[s
     return found
 
 
-@pytest.mark.parametrize("is_power_lost", [False, True])
+@pytest.mark.parametrize("is_power_lost", [pytest.param(False, marks=pytest.mark.long), True])
 def test_what_was_acknowledged_is_found_by_key_on_every_node_whoever_died(is_power_lost: bool) -> None:
     with Script() as script:
         sender = script.start_client("sender", send_keyed_on_and_on)

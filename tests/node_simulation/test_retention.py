@@ -110,8 +110,15 @@ def test_leader_waits_for_a_follower_that_is_away_while_its_disk_has_room() -> N
         finish(script)
 
 
-@pytest.mark.parametrize("who", ["leader", "follower"])
-@pytest.mark.parametrize("is_power_lost", [False, True])
+@pytest.mark.parametrize(
+    ("who", "is_power_lost"),
+    [
+        ("leader", True),
+        ("follower", False),
+        pytest.param("leader", False, marks=pytest.mark.long),
+        pytest.param("follower", True, marks=pytest.mark.long),
+    ],
+)
 def test_node_that_dies_between_any_two_steps_of_deleting_starts_again(who: str, is_power_lost: bool) -> None:
     with Script(config=EAGER) as script:
         begun(script)
@@ -144,7 +151,9 @@ def die_while_deleting(script: Script, machine: Machine, changes: int, is_power_
     script.until(is_dead, f"{machine.name} dies while it deletes")
 
 
-@pytest.mark.parametrize("lost", [("consumequeue",), ("state",), ("consumequeue", "state")])
+@pytest.mark.parametrize(
+    "lost", [("consumequeue",), ("state",), pytest.param(("consumequeue", "state"), marks=pytest.mark.long)]
+)
 def test_derived_files_that_are_lost_come_back_from_a_log_without_its_begin(lost: tuple[str, ...]) -> None:
     with Script(config=EAGER) as script:
         begun(script)

@@ -67,8 +67,17 @@ def acknowledged(script: Script, kind: type[Commit | Fetch | Send]) -> int:
     )
 
 
-@pytest.mark.parametrize("is_power_lost", [False, True])
-@pytest.mark.parametrize("moment_us", [0, 900, 5_300])
+@pytest.mark.parametrize(
+    ("moment_us", "is_power_lost"),
+    [
+        (0, True),
+        (900, False),
+        (5_300, True),
+        pytest.param(0, False, marks=pytest.mark.long),
+        pytest.param(900, True, marks=pytest.mark.long),
+        pytest.param(5_300, False, marks=pytest.mark.long),
+    ],
+)
 def test_s11_offsets_never_go_back_when_the_leader_dies_during_commits(
     moment_us: int, is_power_lost: bool
 ) -> None:
