@@ -94,7 +94,8 @@ class Checker:
         node = node_of(process.broker)
         record = self._nodes.setdefault(machine.name, NodeRecord())
         if record.life != machine.lives:
-            is_alone = len(self.machines) == 1  # it may use a term again of which nothing became durable
+            # Without another voter it may use a term again of which nothing became durable.
+            is_alone = set(node.members.configuration.voters) <= {machine.name}
             forgot = machine.name in self.damaged or machine.name in self.wiped
             knows = is_alone or forgot or node.term >= record.led_term
             require(knows, machine.name, "forgot that it led term", record.led_term)

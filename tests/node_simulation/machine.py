@@ -170,6 +170,7 @@ class Machine:
     def move(self, ip: str, program: Program) -> None:
         """To another address, with its disk: of a machine without a running process."""
         assert self.process is None, f"{self.name} is running"
+        self.site.is_left = ip != self.ip
         self.ip, self.program = ip, program
         self.site = self.surroundings.network.attach(ip)
 

@@ -16,6 +16,7 @@ from tests.node_simulation.faults import is_leader
 from tests.node_simulation.invariants import Checker, engine_of
 from tests.node_simulation.machine import Machine
 from tests.node_simulation.options import MembershipOptions
+from tests.node_simulation.programs import NodeProgram
 from tests.simulation.clock import VirtualClock
 
 KINDS = ("add", "add", "learner", "promote", "remove", "remove leader", "replace", "replace dead", "move")
@@ -58,6 +59,8 @@ class MemberChanges:
     _wrong_s: dict[str, int] = field(default_factory=dict)
     """By machine, for how long no configuration has had it, or it has not been where it is said to be."""
     _made: int = 0
+    _emptied: set[str] = field(default_factory=set)
+    """Machines that came back with an empty disk and the file they had."""
 
     def start(self) -> None:
         self._is_running = True
@@ -143,7 +146,6 @@ class MemberChanges:
         removed = [machine for machine in self.machines.removed if old.member(machine.name) is None]
         if removed and self.rng.random() < 0.5:
             machine = self.rng.choice(removed)
-            machine.is_gone = False
             self.machines.recall(machine)
         elif len(self.machines.nodes) < self.options.machines_max:
             self._made += 1
@@ -151,7 +153,7 @@ class MemberChanges:
         else:
             return None
         self._wrong_s[machine.name] = 0
-        self._up(machine)
+        self._up_as_member(machine)
         return Member(machine.name, machine.ip, self.machines.port, role, replaces)
 
     def _moved(self, old: Configuration, member: Member) -> Configuration:
@@ -160,6 +162,13 @@ class MemberChanges:
     def _up(self, machine: Machine) -> None:
         if not machine.is_up and not machine.is_gone:
             machine.start()
+
+    def _up_as_member(self, machine: Machine) -> None:
+        """Also with an empty disk and a file from when it was the only one: with the members in the file."""
+        machine.is_gone = False
+        if not machine.is_up and self._is_whole_group(machine):
+            self.machines.move(machine, machine.ip)
+        self._up(machine)
 
     def _replaced(self, kind: str, old: Configuration, victim: Member) -> Configuration | None:
         machine = self.machines.nodes.get(victim.id)
@@ -202,8 +211,7 @@ class MemberChanges:
         for name, machine in self.machines.nodes.items():
             is_needed = newest.member(name) is not None and name not in replaced
             if machine.is_gone and is_needed and not self._is_running:
-                machine.is_gone = False
-                self._up(machine)
+                self._up_as_member(machine)
 
     def _put_right(self, machine: Machine, member: Member | None) -> None:
         if member is None or member.host in ("", machine.ip):
@@ -233,10 +241,18 @@ class MemberChanges:
             return
         if machine.is_up:
             machine.stop_by_force(is_power_lost=True)
-        if is_stranger:
+        if is_stranger and not self._is_whole_group(machine):
             machine.is_gone = False
+            self._emptied.add(machine.name)
             self._count("stranger with an old configuration")
             self.checker.wiped.add(machine.name)
             for path in machine.fs.paths():
                 machine.fs.remove(path)
             machine.start()
+
+    def _is_whole_group(self, machine: Machine) -> bool:
+        """Whether all members of its file would be empty then: these are another group, as any new one."""
+        assert isinstance(machine.program, NodeProgram)
+        config = machine.program.config
+        ids = {peer.id for peer in config.peers}
+        return not config.dledger_join and ids <= self._emptied | {machine.name}

@@ -78,6 +78,8 @@ class Site:
 
     ip: str
     is_on: bool = True
+    is_left: bool = False
+    """Whether the machine has another address and no machine has this one."""
     next_port: int = 32_768
     endpoints: dict[Endpoint, None] = field(default_factory=dict)
 
@@ -92,6 +94,8 @@ class Network:
         self.sites: dict[str, Site] = {}
         self.listeners: dict[Address, Server] = {}
         self.segments = 0
+        self.user_timeout_ports: set[int] = set()
+        """Who connects to these has the kernel give up soon (`dledger.transport.TransportLimits`)."""
         self._cuts: set[tuple[str, str]] = set()
         self._clogged_until_us: dict[tuple[str, str], int] = {}
         self._loops: dict[SimLoop, str] = {}

@@ -21,6 +21,8 @@ Buffer = bytes | bytearray | memoryview
 HIGH_WATER_BYTES = 64 * 1024
 FIRST_RETRY_US = 200_000
 RETRY_MAX_US = 60_000_000
+USER_TIMEOUT_RETRY_US = 5_000_000
+"""By a retry that waited so long, bytes have been on their way for as long as a member waits."""
 READ_BYTES_MAX = 256 * 1024
 FIN = b""
 """The end of a stream, as a segment."""
@@ -233,12 +235,25 @@ class Endpoint(asyncio.Transport):
         net = self.net
         while self._due and self._flight:
             if not net.is_open(self.local[0], self.remote[0]) or net.is_lost():
+                if self._is_given_up():
+                    self._flight.clear()
+                    self._forget()
+                    self._force_close(TimeoutError(errno.ETIMEDOUT, "nothing is acknowledged"))
+                    return
                 self._retry_us = min(2 * self._retry_us or FIRST_RETRY_US, RETRY_MAX_US)
                 net.world.schedule(self._retry_us, self._deliver)
                 return
             self._retry_us = 0
             self._due -= 1
             self._hand_over(self._flight.popleft())
+
+    def _is_given_up(self) -> bool:
+        """Whether a member's kernel ends the connection. Only where nothing else would: no machine has the
+        address, and none answers that it knows no such connection.
+        """
+        ip, port = self.remote
+        is_left = self.net.sites[ip].is_left and port in self.net.user_timeout_ports
+        return is_left and not self._is_closed and self._retry_us >= USER_TIMEOUT_RETRY_US
 
     def _hand_over(self, segment: bytes) -> None:
         peer = self.peer

@@ -13,6 +13,7 @@ from dledger.core.types import ResponseCode
 from tests.node_simulation.invariants import overlap
 from tests.node_simulation.membership import KINDS
 from tests.node_simulation.options import FaultOptions, Options, draw_changing_options, draw_membership
+from tests.node_simulation.programs import NodeProgram
 from tests.node_simulation.world import World
 from tests.simulation.invariants import InvariantError
 
@@ -58,6 +59,41 @@ def test_drawn_groups_begin_with_one_to_five_members() -> None:
     drawn = [draw_changing_options(seed) for seed in range(40)]
     assert {options.nodes for options in drawn} == {1, 2, 3, 5}
     assert drawn == [draw_changing_options(seed) for seed in range(40)]
+
+
+def test_members_that_are_all_empty_are_not_strangers_but_another_group() -> None:
+    """Also the only one that a file names: it elects itself, and clients that ask it find other messages."""
+    world = World(replace(CHANGING, nodes=2))
+    assert world.changes is not None
+    first, second = world.nodes.values()
+    assert isinstance(first.program, NodeProgram)
+    assert not world.changes._is_whole_group(first)
+    world.changes._emptied.add(second.name)
+    assert world.changes._is_whole_group(first)
+    first.program = replace(
+        first.program, config=first.program.config.model_copy(update={"dledger_join": True})
+    )
+    assert not world.changes._is_whole_group(first)
+    alone = World(replace(CHANGING, nodes=1))
+    assert alone.changes is not None
+    assert alone.changes._is_whole_group(alone.nodes["n0"])
+
+
+def test_member_that_lost_power_and_comes_back_at_another_address_is_heard() -> None:
+    """No machine answers at the former address: only the kernel ends the connections to there."""
+    world = World(replace(CHANGING, nodes=3, faults=FaultOptions()))
+    try:
+        for machine in [world.name_server, *world.nodes.values()]:
+            machine.start()
+        world.run_until(world.is_converged, "one log")
+        victim = next(machine for machine in world.nodes.values() if machine is not world.leader())
+        victim.stop_by_force(is_power_lost=True)
+        world.run_for(1_000)
+        world._move(victim, world._new_ip())
+        victim.start()
+        world.run_until(world.is_converged, "the member is back", 30_000)
+    finally:
+        world._bury()
 
 
 def test_change_before_an_own_entry_is_committed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,7 @@ class World:
         self.rng = random.Random(options.seed)
         self.clock = VirtualClock()
         self.network = Network(self.clock, self.rng, options.network)
+        self.network.user_timeout_ports.add(REPLICATION_PORT)
         self.lines: list[str] = []
         self.events = 0
         self._is_tracing = is_tracing
