@@ -9,9 +9,10 @@ hundreds of elections an hour. `damage`: the same, and disks lose what was on th
 reads by read index. `choices`: whole nodes that are asked for linearizable reads and answers of followers.
 `disk`: the core on the real entry store, whose machine loses power between two file operations. `pairs`: each
 of these three in a group of two. `node-pairs`: two whole nodes. `replicated`: whole nodes whose
-acknowledgements do not wait for disks. `members`: whole nodes of a group whose members change. `recoveries`:
-whole nodes of a group whose majority is gone for good, and an operator goes on with one. `upgrades`: whole
-nodes of the release before, which are replaced by this one.
+acknowledgements do not wait for disks. `members`: whole nodes of a group whose members change. `retentions`:
+the same, while the begin of the log is deleted. `recoveries`: whole nodes of a group whose majority is gone
+for good, and an operator goes on with one. `upgrades`: whole nodes of the release before, which are replaced
+by this one.
 """
 
 import enum
@@ -57,6 +58,7 @@ class World(enum.StrEnum):
     NODE_PAIRS = "node-pairs"
     REPLICATED = "replicated"
     MEMBERS = "members"
+    RETENTIONS = "retentions"
     RECOVERIES = "recoveries"
     UPGRADES = "upgrades"
 
@@ -85,6 +87,7 @@ RARER_VARIANTS = {
     World.NODE: ((World.NODE_PAIRS, 0.15), (World.REPLICATED, 0.3), (World.MEMBERS, 0.3)),
     World.TIMERS: ((World.RECOVERIES, 0.4),),
     World.POPS: ((World.UPGRADES, 0.4),),
+    World.CLIENTS: ((World.RETENTIONS, 0.4),),
     World.GROUP: ((World.PAIRS, 0.15),),
     World.DAMAGE: ((World.PAIRS, 0.15),),
 }
@@ -152,7 +155,7 @@ def trace(seed: int, world: World | None = None) -> tuple[list[str], Run]:
 _NODE_WORLDS = (
     *(World.NODE, World.STALLS, World.STRANGERS, World.CLIENTS, World.TRANSACTIONS),
     *(World.WRITERS, World.TIMERS, World.POPS, World.DELETIONS, World.NODE_PAIRS, World.REPLICATED),
-    *(World.CHOICES, World.MEMBERS, World.RECOVERIES, World.UPGRADES),
+    *(World.CHOICES, World.MEMBERS, World.RETENTIONS, World.RECOVERIES, World.UPGRADES),
 )
 
 
@@ -162,6 +165,7 @@ _DRAWN = {
     World.NODE_PAIRS: node_options.draw_pair_options,
     World.REPLICATED: node_options.draw_replicated_options,
     World.MEMBERS: node_options.draw_changing_options,
+    World.RETENTIONS: node_options.draw_retaining_options,
     World.RECOVERIES: node_options.draw_recovering_options,
     World.UPGRADES: node_options.draw_upgrading_options,
 }
@@ -245,6 +249,7 @@ _RUNNERS: dict[World, Callable[[int], Run]] = {
     World.NODE_PAIRS: _run_node(World.NODE_PAIRS),
     World.REPLICATED: _run_node(World.REPLICATED),
     World.MEMBERS: _run_node(World.MEMBERS),
+    World.RETENTIONS: _run_node(World.RETENTIONS),
     World.RECOVERIES: _run_node(World.RECOVERIES),
     World.UPGRADES: _run_node(World.UPGRADES),
 }

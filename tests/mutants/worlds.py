@@ -52,6 +52,11 @@ def run_node(seed: int) -> None:
     gc.enable()
 
 
+def run_retentions(seed: int) -> None:
+    """Whole nodes whose members change while the begin of the log is deleted."""
+    _run_drawn(seed, "draw_retaining_options")
+
+
 def run_recoveries(seed: int) -> None:
     """Whole nodes of a group whose majority is gone for good."""
     _run_drawn(seed, "draw_recovering_options")
@@ -87,6 +92,7 @@ WORLDS: dict[str, Callable[[int], None]] = {
     "disk": run_disk,
     "node": run_node,
     "stalls": run_stalls,
+    "retentions": run_retentions,
     "recoveries": run_recoveries,
     "upgrades": run_upgrades,
 }

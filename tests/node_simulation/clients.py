@@ -7,8 +7,9 @@ from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RemotingError
-from tests.histories.operations import Commit, Fetch, Operation, Outcome, Poll, Queue
+from tests.histories.operations import Commit, Fetch, Operation, Outcome, Poll, Queue, Seek
 from tests.node_simulation.invariants import Checker
+from tests.node_simulation.retentions import Retained
 from tests.simulation.clock import VirtualClock
 from tests.simulation.invariants import InvariantError
 
@@ -16,9 +17,10 @@ from tests.simulation.invariants import InvariantError
 class History:
     """The operations of all clients, by world time."""
 
-    def __init__(self, clock: VirtualClock, checker: Checker) -> None:
+    def __init__(self, clock: VirtualClock, checker: Checker, retained: Retained) -> None:
         self.clock = clock
         self.checker = checker
+        self.retained = retained
         self.operations: list[Operation] = []
 
     @property
@@ -67,6 +69,8 @@ class RecordingClient(RemotingClient):
         if command.code == RequestCode.PULL_MESSAGE:
             if outcome is Outcome.OK:
                 self._polled(address, command, invoked, answer)
+            elif answer is not None and answer.code == ResponseCode.PULL_OFFSET_MOVED:
+                self._moved(command, int(answer.ext_fields["nextBeginOffset"]))
         elif command.code == RequestCode.UPDATE_CONSUMER_OFFSET:
             if outcome is Outcome.FAIL and answer is not None:
                 outcome = Outcome.INFO  # refused, or a majority was not reached in time
@@ -85,6 +89,13 @@ class RecordingClient(RemotingClient):
                     Outcome.OK if is_known else Outcome.FAIL, ext["consumerGroup"], _queue(ext), found,
                 )
             )  # fmt: skip
+
+    def _moved(self, command: RemotingCommand, offset: int) -> None:
+        """Who is behind what is deleted goes on there; a client that is moved over more has skipped it."""
+        queue = _queue(command.ext_fields)
+        is_over_deleted = offset <= self._history.retained.first_offsets.get(queue, 0)
+        if int(command.ext_fields["queueOffset"]) < offset and is_over_deleted:
+            self._history.add(Seek(f"{self._name}/{queue}", self._history.now, queue, offset))
 
     def _polled(self, address: str, command: RemotingCommand, invoked: int, answer: RemotingCommand) -> None:
         ext = command.ext_fields

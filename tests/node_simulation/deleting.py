@@ -14,6 +14,7 @@ from remoting.headers.consume import UpdateConsumerOffsetRequestHeader
 from remoting.headers.send import SendMessageRequestHeader
 from tests.node_simulation.clients import body_of
 from tests.node_simulation.invariants import node_of
+from tests.node_simulation.retentions import RetentionOptions, tables_of
 from tests.node_simulation.script import FILES, TOPIC, Client, Script
 
 if TYPE_CHECKING:
@@ -23,16 +24,9 @@ if TYPE_CHECKING:
 QUIET = "QUIET"
 """A topic that gets its messages first: they go with the begin of the log."""
 QUIET_MESSAGES = 5
-EVERY_HOUR = ";".join(f"{hour:02}" for hour in range(24))
-PATIENT: dict[str, Any] = FILES | {
-    "data_file_bytes": 16 << 10,
-    "state_snapshot_interval_ms": 200,
-    "clean_interval_ms": 200,
-    "file_reserved_hours": 0,
-    "delete_when": EVERY_HOUR,
-}
+PATIENT: dict[str, Any] = FILES | RetentionOptions(kept_ms=0, waits=True).config()
 """Everything is old immediately; deletion waits for a follower that is away."""
-EAGER = PATIENT | {"disk_max_used_percent": 0}
+EAGER: dict[str, Any] = FILES | RetentionOptions(kept_ms=0, waits=False).config()
 """Files are deleted without waiting for followers."""
 
 
@@ -120,19 +114,13 @@ def until_begin(script: Script, index: int) -> None:
     script.until(has_begun, f"logs begin behind {index}")
 
 
-def tables_of(machine: Machine) -> tuple[object, ...]:
-    state = context_of(machine).state
-    offsets = sorted((topic, group, sorted(row.items())) for topic, group, row in state.offsets.items())
-    return dict(state.topics), dict(state.groups), offsets, dict(state.delay_offsets), state.trim_position
-
-
 def check_nodes(script: Script) -> None:
     """All nodes know the same, and how far every queue is, and show what their logs hold."""
     script.until(script.world.is_converged, "all nodes at one end")
     script.run(500)
     machines = list(script.world.nodes.values())
-    assert all(tables_of(machine) == tables_of(machines[0]) for machine in machines)
-    assert tables_of(machines[0])[2] == [(QUIET, "G", [(0, 3)])]
+    assert all(tables_of(context_of(machine)) == tables_of(context_of(machines[0])) for machine in machines)
+    assert tables_of(context_of(machines[0]))[2] == [(QUIET, "G", [(0, 3)])]
     checker = script.world.checker
     for machine in machines:
         queues = context_of(machine).log.queues

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.node_simulation.machine import DiskOptions
 from tests.node_simulation.net import NetworkOptions
+from tests.node_simulation.retentions import RetentionOptions, draw_retention
 from tests.node_simulation.stalls import StallOptions, draw_stalls
 from tests.node_simulation.strangers import StrangerOptions, draw_strangers
 
@@ -124,6 +125,8 @@ class Options:
     """With them members are added, removed and replaced."""
     recovery: RecoveryOptions | None = None
     """With them a majority is gone for good."""
+    retention: RetentionOptions | None = None
+    """With them the begin of the log is deleted all the time."""
     upgrade: UpgradeOptions | None = None
     """With them the nodes are of the release before at first. Members change only after the upgrade."""
     strangers: StrangerOptions | None = None
@@ -175,6 +178,29 @@ def draw_changing_options(seed: int) -> Options:
     nodes = random.Random(f"{seed} first members").choice((1, 2, 3, 3, 3, 5))
     faults = replace(options.faults, damage_ms=0, disk_error_ms=0)
     return replace(options, nodes=nodes, faults=faults, membership=draw_membership(seed))
+
+
+def draw_retaining_options(seed: int) -> Options:
+    """As `draw_changing_options`, and the begin of the log is deleted all the time: a node that was away, or
+    is new, lacks entries that its leader has not got any more. Another family too.
+    """
+    rng = random.Random(f"{seed} retaining")
+    options = draw_changing_options(seed)
+    retention = draw_retention(seed, do_clocks_jump=options.faults.clock_jump_ms > 0)
+    assert options.membership is not None
+    return replace(
+        options,
+        config=options.config | retention.config(),
+        safety_ms=30_000,
+        faults=replace(
+            options.faults,
+            down_max_ms=rng.choice((3_000, 15_000)),
+            disk_full_ms=0 if retention.waits else options.faults.disk_full_ms,  # no one is waited for then
+        ),
+        workload=replace(options.workload, interval_ms=50, body_bytes_max=3_000),
+        membership=replace(options.membership, change_ms=rng.choice((1_000, 3_000))),
+        retention=retention,
+    )
 
 
 def draw_recovery(seed: int) -> RecoveryOptions:

@@ -36,10 +36,10 @@ from tests.node_simulation.deleting import (
     make_leader,
     prepare,
     send,
-    tables_of,
     until_begin,
 )
 from tests.node_simulation.options import FaultOptions
+from tests.node_simulation.retentions import tables_of
 from tests.node_simulation.script import FILES, TOPIC, Client, Script
 from tests.node_simulation.topic_client import pull_header
 from tests.node_simulation.world import ROOT
@@ -90,7 +90,7 @@ def test_s6_follower_down_longer_than_retention_comes_back_and_can_lead(is_power
         end_clients(script)
         script.until_writable()
         script.until(script.world.is_converged, "all nodes at one end")
-        assert len({str(tables_of(machine)) for machine in script.world.nodes.values()}) == 1
+        assert len({str(tables_of(context_of(machine))) for machine in script.world.nodes.values()}) == 1
 
 
 def test_leader_waits_for_a_follower_that_is_away_while_its_disk_has_room() -> None:
@@ -276,7 +276,7 @@ def test_checkpoint_larger_than_a_data_file_brings_a_node_back() -> None:
         end_clients(script)
         script.until(script.world.is_converged, "all nodes at one end")
         script.run(500)
-        assert tables_of(late) == tables_of(script.leader())
+        assert tables_of(context_of(late)) == tables_of(context_of(script.leader()))
         assert len(context_of(late).state.offsets) == groups + 1
 
 

@@ -74,8 +74,9 @@ class PlainWorkload:
 
     def _missing(self) -> dict[str, set[str]]:
         topics = list(self.acknowledged)
+        deleted = {value.decode(errors="replace") for value in self.history.retained.deleted}
         return {
-            name: self.acknowledged[topics[int(name[1:]) % len(topics)]] - taken
+            name: self.acknowledged[topics[int(name[1:]) % len(topics)]] - taken - deleted
             for name, taken in self.taken.items()
         }
 

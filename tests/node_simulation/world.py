@@ -15,7 +15,7 @@ from dledger.core.membership import Configuration, MemberRole
 from dledger.core.types import NO_INDEX
 from dledger.writer import Durability
 from tests.histories.checker import check
-from tests.histories.words import Report
+from tests.histories.words import Report, Rules
 from tests.node_simulation.clients import History
 from tests.node_simulation.clocks import MachineClock
 from tests.node_simulation.damage import Damage
@@ -35,6 +35,7 @@ from tests.node_simulation.options import (
 )
 from tests.node_simulation.programs import NAME_SERVER_PORT, NodeProgram, name_server_program
 from tests.node_simulation.recovery import Recovery
+from tests.node_simulation.retentions import FOR_EVER, Retained
 from tests.node_simulation.stalls import Stalls
 from tests.node_simulation.strangers import Stranger, StrangerOptions, credentials_of, old_member
 from tests.node_simulation.upgrades import OldNodeProgram, Upgrades, is_old
@@ -90,6 +91,7 @@ class World:
     ) -> None:
         self.options = options
         self.rng = random.Random(options.seed)
+        self._settings = dict(options.config)
         self.clock = VirtualClock()
         self.network = Network(self.clock, self.rng, options.network)
         self.network.user_timeout_ports.add(REPLICATION_PORT)
@@ -110,7 +112,8 @@ class World:
         self.name_server = self._machine("ns", NAME_SERVER_IP, name_server_program)
         self.checker = Checker(self.nodes, self._disks())
         self.surroundings.before_end = self.checker.ends
-        self.history = History(self.clock, self.checker)
+        self.retained = Retained(options.retention, self.checker, options.skew_ppm)
+        self.history = History(self.clock, self.checker, self.retained)
         self.workload = workload(options, self.history)
         self.clients = {
             name: self._machine(name, f"10.0.2.{number + 1}", program)
@@ -189,7 +192,7 @@ class World:
                 "slowPutMs": 0,  # measured in real time, which no seed decides
             }
         )
-        return config.model_copy(update=self.options.config)  # smaller files than a real node may have
+        return config.model_copy(update=self._settings)  # smaller files than a real node may have
 
     # -- members that change
 
@@ -233,6 +236,7 @@ class World:
         ip = self._new_ip()
         config = self._config_of(name, {**peers, name: ip}, joins=True)
         self.checker.joined.add(name)
+        self.retained.newcomers.add(name)
         machine = self.nodes[name] = self._machine(name, ip, NodeProgram(config, self._stopped))
         return machine
 
@@ -252,6 +256,7 @@ class World:
 
     def _recall(self, machine: Machine) -> None:
         self.removed.remove(machine)
+        self.retained.newcomers.add(machine.name)
         self.nodes[machine.name] = machine
 
     def _members(self) -> list[Machine]:
@@ -283,6 +288,7 @@ class World:
                     self.checker.removed_turned(machine)
                 else:
                     self.checker.turned(machine)
+                    self.retained.turned(machine)
             except Exception as error:  # noqa: BLE001 (it comes out of the run, not out of a node's loop)
                 self.fail(error)
 
@@ -411,6 +417,7 @@ class World:
         for operator in operators:
             operator.stop()
         self.faults.stop()
+        self._keep_messages()
         self.network.options = NetworkOptions()
         self.surroundings.disk = DiskOptions()
         self._replace_stranded()
@@ -422,6 +429,7 @@ class World:
         if operators:
             self.run_until(self._are_settled, "only members are there, and every joining one votes")
         self.run_until(self.workload.is_done, "everything acknowledged is consumed")
+        self.run_until(self._has_deleted, "every member has deleted what the group decided, and knows it")
         converged_after_ms = self.run_until(self.is_converged, "all nodes at one end")
         self._read_back()
         self.run_until(self.is_converged, "all nodes at one end")
@@ -436,6 +444,17 @@ class World:
             writable_after_ms, converged_after_ms, self.clock.now_us // 1_000,
             str(report),
         )  # fmt: skip
+
+    def _keep_messages(self) -> None:
+        """From here on, as an operator may have it: the last reader finds what is not deleted yet."""
+        if self.options.retention is not None:
+            self._settings |= FOR_EVER
+            for machine in (*self.nodes.values(), *self.removed):
+                assert isinstance(machine.program, NodeProgram)
+                machine.program.config.__dict__.update(FOR_EVER)
+
+    def _has_deleted(self) -> bool:
+        return self.retained.is_settled(self._members())
 
     def _replace_stranded(self) -> None:
         """As an operator does: a member that keeps what its group has lost gets an empty disk."""
@@ -455,7 +474,8 @@ class World:
         operations = self.history.operations
         if self.checker.disks.lost:
             operations = without_lost(operations, self.checker.disks.lost_bodies, READER)
-        report = check(operations)
+        self.retained.check_drains(operations)
+        report = check(operations, Rules(may_expire=self.options.retention is not None))
         require(report.is_clean, report)
         return report
 
@@ -463,6 +483,7 @@ class World:
         counts = self.faults.counts | self.stalls.counts | (self.stranger.counts if self.stranger else {})
         if self.changes is not None:
             counts |= self.changes.counts
+        counts |= {} if self.options.retention is None else self.retained.counts
         for operator in (self.recovery, self.upgrades):
             counts |= {} if operator is None else operator.counts
         if isinstance(self.checker.disks, PageCaches):
