@@ -6,9 +6,9 @@ storage, since a vote that was forgotten can be given twice in one term, to two 
 
 Two small files beside the log:
 
-    currterm   term and vote, in the properties file of DLedger's MemberState, and the configurations of the
-               log. Java writes the first two keys without fsync; those added here (`members`,
-               `formatVersion`, `crc32`) are ignored by its reader.
+    currterm   term and vote, in the properties file of DLedger's MemberState, the configurations of the log,
+               and the generation of the group, unless it is 0. Java writes the first two keys without fsync;
+               those added here (`generation`, `members`, `formatVersion`, `crc32`) are ignored by its reader.
     impaired   the node may have forgotten a promise. One line of JSON, then `crc32=`.
 
 Each is replaced in four steps (`dledger.fs.replace_file`): write a temporary file, fsync it, rename it over
@@ -19,6 +19,7 @@ import json
 import logging
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import index
 from pathlib import Path
 
@@ -87,6 +88,8 @@ class HardStateFile:
 
 def _format_vote(state: HardState) -> bytes:
     lines = f"currTerm={state.term}\nvoteLeader={state.voted_for or ''}\nformatVersion={FORMAT_VERSION}\n"
+    if state.generation > 0:
+        lines += f"generation={state.generation}\n"
     history = state.configurations
     if history is not None:
         lists = [[_entry_to_json(entry) for entry in part] for part in (history.entries, history.dropped)]
@@ -120,12 +123,14 @@ def _parse_vote(content: bytes, path: Path) -> HardState:
         raise CorruptHardStateError(f"{path}: format version {values.get('formatVersion')} is not known here")
     try:
         history = _parse_history(values["members"]) if "members" in values else None
-        state = HardState(int(values["currTerm"]), values["voteLeader"] or None, history)
+        generation = int(values.get("generation", 0))
+        state = HardState(int(values["currTerm"]), values["voteLeader"] or None, history, generation)
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise CorruptHardStateError(f"{path}: no term and vote: {error!r}") from None
-    if not 0 <= state.term <= NUMBER_MAX:
-        # A node that took part with it could never be followed: its peers refuse such terms.
-        raise CorruptHardStateError(f"{path}: no group reaches term {state.term}")
+    for name, number in (("term", state.term), ("generation", state.generation)):
+        if not 0 <= number <= NUMBER_MAX:
+            # A node that took part with it could never be followed: its peers refuse such numbers.
+            raise CorruptHardStateError(f"{path}: no group reaches {name} {number}")
     return state
 
 
@@ -223,10 +228,10 @@ class DurableState:
         if newest.voters == (self._config.self_id,):
             if failure is not None:
                 raise failure
-            return HardState(max(state.term, last_term), state.voted_for, state.configurations), None
+            return replace(state, term=max(state.term, last_term)), None
         if reason is None:
             return state, self._mark.load()
-        return HardState(last_term, None, state.configurations), self._lose_vote(reason)
+        return replace(state, term=last_term, voted_for=None), self._lose_vote(reason)
 
     def inspect(
         self, log: LogState, find_configurations: Callable[[], Sequence[ConfigurationEntry]] = tuple
@@ -252,7 +257,7 @@ class DurableState:
         except CorruptHardStateError as error:
             failure, reason = error, str(error)
         if reason is not None:
-            state = HardState(state.term, state.voted_for, self._found(find_configurations()))
+            state = replace(state, configurations=self._found(find_configurations()))
         return state, reason, failure
 
     def decide(self, state: HardState, impairment: Impairment | None, append: Callable[[], None]) -> None:

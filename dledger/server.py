@@ -254,8 +254,7 @@ class MemberConnections:
         self._transport = transport
         self._departure_s = departure_ms / 1000 + 1
         self._members = members = node.members
-        # It may have lost the entry that says so, and it neither leads nor votes against anyone.
-        transport.has_no_generation = lambda: node.is_vote_lost
+        self._node = node
         transport.on_outdated = self._notify
         self._known = members.configuration
         self._departing: dict[str, Address] = {}
@@ -284,7 +283,7 @@ class MemberConnections:
         configuration = self._members.configuration
         current = {each.id: (each.host, each.port) for each in configuration.members}
         peers = {**self._departing, **current}
-        self._transport.set_peers(peers, configuration.format_level, configuration.generation)
+        self._transport.set_peers(peers, configuration.format_level, self._node.generation)
 
 
 def recovered_node(
@@ -355,6 +354,7 @@ class DLedgerServer:
         self._node = recovered_node(config, store, durable_state, environment, first)
         hello = Hello(config.group, config.self_id, PROTOCOL_VERSION, client_address)
         self._transport = Transport(hello, listen, peers, self, None, credentials, release)
+        self._transport.on_newer_generation = self._take_generation
         self._connections = MemberConnections(self._transport, config.departure_ms, self._node)
         self._was_empty = self._node.end_index < 0
         self._writer = DiskWriter(
@@ -403,6 +403,15 @@ class DLedgerServer:
         It still leads or follows among its old members.
         """
         return self._transport.is_outdated
+
+    def _take_generation(self, generation: int) -> bool:
+        """Only a node that lost term and vote takes one: it may have lost the entry that says so, and it
+        neither leads nor votes against anyone.
+        """
+        if self._node.is_vote_lost:
+            self._node.take_generation(generation)
+            self._schedule_turn()
+        return self._node.is_vote_lost
 
     async def start(self) -> None:
         """Joins the group. Raises OSError when the replication address can't be bound."""

@@ -49,6 +49,7 @@ from dledger.codec import (
     CHANGED_SINCE_2,
     HANDSHAKE_TYPES,
     NEWEST_PROTOCOL_VERSION,
+    NUMBER_MAX,
     PROTOCOL_VERSION,
     TEXT_BYTES_MAX,
     FrameDecoder,
@@ -163,8 +164,8 @@ class Transport:
         self.client_addresses: dict[str, str] = {}
         """Peer -> where it serves clients, as it said when it connected last."""
         self.generation = 0
-        self.has_no_generation: Callable[[], bool] = lambda: False
-        """Whether this node takes a newer generation that it hears of."""
+        self.on_newer_generation: Callable[[int], bool] = lambda generation: False
+        """Called with one that this node hears of; whether the node has taken it for its own."""
         self.on_outdated: Callable[[], None] = lambda: None
         """Called when a node of a newer generation shows that this one's members are of the past."""
         self._newest_generation = 0
@@ -265,9 +266,9 @@ class Transport:
         """
         named = (self.peers.get(node_id), self._configured.get(node_id))
         is_believed = self.credentials is not None or (dialled is not None and dialled in named)
-        if generation <= self.generation or not is_believed:
+        if not self.generation < generation <= NUMBER_MAX or not is_believed:
             return False
-        if not self.has_no_generation():
+        if not self.on_newer_generation(generation):
             self._note_newer(node_id, generation)
             return False
         logger.warning("taking generation %d of the group, of which %s is", generation, node_id)

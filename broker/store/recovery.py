@@ -61,11 +61,18 @@ class Remains:
     term: int
     voted_for: str | None
     configurations: tuple[ConfigurationEntry, ...]
+    taken_generation: int
+    """Heard from other members; the log may not name it yet."""
     impairment: Impairment | None
 
     @property
     def newest(self) -> ConfigurationEntry:
         return self.configurations[-1]
+
+    @property
+    def generation(self) -> int:
+        """Which the node is of."""
+        return max(self.taken_generation, self.newest.configuration.generation)
 
     @property
     def is_alone(self) -> bool:
@@ -139,6 +146,7 @@ class StoppedStore:
             state.term,
             state.voted_for,
             recovered_configurations(state, EpochCache(log), first),
+            state.generation,
             impairment,
         )
 
@@ -149,7 +157,8 @@ class StoppedStore:
         history = ConfigurationHistory((*remains.configurations, entry))
         record = {"index": plan.index, "term": plan.term, "lost": plan.lost, **note}
         self._note("begun", record)
-        state = HardState(plan.term, remains.node_id, history)
+        # Not the new generation: that begins with the entry.
+        state = HardState(plan.term, remains.node_id, history, remains.taken_generation)
         self._durable.decide(state, remains.impairment, lambda: self._append(entry, record))
         self._note("decided", record)
 
@@ -195,7 +204,7 @@ def plan_decision(
     _check(own, others, is_impaired_trusted=is_impaired_trusted)
     old = own.newest.configuration
     address = next(((each.host, each.port) for each in config.peers if each.id == own.node_id), ("", 0))
-    newest = max(each.newest.configuration.generation for each in (own, *others))
+    newest = max(each.generation for each in (own, *others))
     highest = max(max(each.term, each.end_term) for each in (own, *others))
     return Plan(
         f"{config.group}/{own.end_index}/{own.end_term}",
@@ -219,9 +228,8 @@ def _check(own: Remains, others: Sequence[Remains], *, is_impaired_trusted: bool
     if own.end_index < own.begin_index:
         raise RecoveryError(f"The log of {own.node_id} is empty: there is nothing that could count.")
     if own.is_alone and own.impairment is None:
-        generation = own.newest.configuration.generation
         raise RecoveryError(
-            f"{own.node_id} is the only voter already (generation {generation}) and leads alone when it "
+            f"{own.node_id} is the only voter already (generation {own.generation}) and leads alone when it "
             "starts: there is nothing to decide."
         )
     if own.impairment is not None and not is_impaired_trusted:

@@ -140,6 +140,8 @@ class Node:
             recovered_configurations(hard_state, self._log, first or Configuration.of_voters(config.peers)),
             self._configuration_changed,
         )
+        self.generation = max(hard_state.generation, self._members.configuration.generation)
+        """Never falls: a log that is filled up has the configurations from before the recovery."""
         self._removed: ConfigurationEntry | None = None
         """A leader's configuration without this node, whose log may lack it."""
         self._handler = EntryHandler(
@@ -410,6 +412,13 @@ class Node:
         """
         self._damage = reason
 
+    def take_generation(self, generation: int) -> None:
+        """This node's members are those of a newer generation. It is saved with term and vote: a node that
+        had a term of it, and forgot the generation, could bring that term to the members of an earlier one.
+        """
+        self.generation = max(self.generation, generation)
+        self._save_state()
+
     def healed(self) -> None:
         """The host has removed the impairment's mark, after an Output with is_healed: the node votes again.
 
@@ -618,7 +627,7 @@ class Node:
 
     def _configuration_changed(self) -> None:
         latest = self._members.latest
-        self._save_state()
+        self.take_generation(latest.configuration.generation)
         reason = "proposed" if self._leadership is not None else "of the leader"
         self._outbox.report(ConfigurationChanged(latest.index, latest.configuration, reason))
         if self._leadership is not None:
@@ -697,7 +706,9 @@ class Node:
         self._save_state()
 
     def _save_state(self) -> None:
-        self._outbox.hard_state = HardState(self.term, self.voted_for, self._members.history)
+        self._outbox.hard_state = HardState(
+            self.term, self.voted_for, self._members.history, self.generation
+        )
 
     def _on_vote_response(self, peer: str, response: VoteResponse) -> None:
         ballot = self._ballot

@@ -101,13 +101,15 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class HardState:
-    """What a node must never forget: the newest term it knows, its vote in it (Raft Figure 2), and the
-    configurations of its log, which are durable before their entries (None: the log never had one).
+    """What a node must never forget: the newest term it knows, its vote in it (Raft Figure 2), the
+    configurations of its log, which are durable before their entries (None: the log never had one), and the
+    generation whose members it takes messages of, which its log may not name yet.
     """
 
     term: int
     voted_for: str | None
     configurations: ConfigurationHistory | None = None
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,7 @@ def _row(remains: "Remains") -> dict[str, Any]:
         "voters": list(newest.configuration.voters),
         "members": list(newest.configuration.ids),
         "configurationIndex": newest.index,
-        "generation": newest.configuration.generation,
+        "generation": remains.generation,
         "impairment": None if remains.impairment is None else remains.impairment.reason,
     }
 

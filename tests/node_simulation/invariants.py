@@ -71,10 +71,6 @@ class Checker:
     """The last one of an operator, with which another generation of the group began."""
     outdated: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Of members of an earlier generation with their old files: index and term of their last entry."""
-    heard: set[str] = field(default_factory=set)
-    """Those of `outdated` that may have a term of a later generation from an emptied node: until that one has
-    an entry, it has forgotten its generation when it starts again, and its term it has not.
-    """
     _commit_terms: list[int] = field(default_factory=list)
     """By index, the term in which the entry was first known to be committed."""
     _nodes: dict[str, NodeRecord] = field(default_factory=dict)
@@ -188,11 +184,8 @@ class Checker:
         """A minority of an earlier generation elects no leader, and takes nothing of a later one's."""
         require(node.role is not Role.LEADER, name, "of an earlier generation leads in term", node.term)
         assert self.decision is not None
-        if node.term >= self.decision.term and name not in self.heard:
-            generation = self.decision.configuration.generation
-            is_told = any(each.configuration.generation < generation for each in self.in_use.values())
-            require(is_told, name, "of an earlier generation has term", node.term, "of a later one")
-            self.heard.add(name)
+        is_old = node.term < self.decision.term
+        require(is_old, name, "of an earlier generation has term", node.term, "of a later one")
         last = node.last_entry()
         require(last == self.outdated[name], name, "of an earlier generation has", last, self.outdated[name])
 

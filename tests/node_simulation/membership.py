@@ -30,7 +30,7 @@ GONE_AFTER_US = 3_000_000
 class Machines:
     """What a world offers for them. `make`: a machine with an empty disk, which joins when it is started.
     `move`: one that is down gets another address. `retire`: it is a member no more.
-    `recall`: and may become one again.
+    `recall`: and may become one again. `rewrite`: its configuration file says that it joins these members.
     """
 
     nodes: dict[str, Machine]
@@ -41,6 +41,7 @@ class Machines:
     move: Callable[[Machine, str], None]
     retire: Callable[[Machine], None]
     recall: Callable[[Machine], None]
+    rewrite: Callable[[Machine, Configuration], None]
 
 
 @dataclass(slots=True)

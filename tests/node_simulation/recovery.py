@@ -405,6 +405,9 @@ class Recovery:
         self._empty(machine)
         machine.is_gone = False
         self.machines.recall(machine)
+        last = self.checker.configuration
+        assert last is not None
+        self.machines.rewrite(machine, last.configuration)
         machine.start()
 
 

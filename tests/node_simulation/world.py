@@ -228,17 +228,22 @@ class World:
         self._free_ips = iter(f"10.0.5.{number}" for number in range(1, 255))
         return Machines(
             self.nodes, self.removed, REPLICATION_PORT, self._make_joining, self._new_ip, self._move,
-            self._retire, self._recall,
+            self._retire, self._recall, self._rewrite,
         )  # fmt: skip
 
     def _make_joining(self, name: str, members: Configuration) -> Machine:
-        peers = {member.id: member.host for member in members.members}
         ip = self._new_ip()
-        config = self._config_of(name, {**peers, name: ip}, joins=True)
         self.checker.joined.add(name)
         self.retained.newcomers.add(name)
-        machine = self.nodes[name] = self._machine(name, ip, NodeProgram(config, self._stopped))
+        machine = self.nodes[name] = self._machine(name, ip, self._joining(name, ip, members))
         return machine
+
+    def _joining(self, name: str, ip: str, members: Configuration) -> NodeProgram:
+        peers = {member.id: member.host for member in members.members}
+        return NodeProgram(self._config_of(name, {**peers, name: ip}, joins=True), self._stopped)
+
+    def _rewrite(self, machine: Machine, members: Configuration) -> None:
+        machine.program = self._joining(machine.name, machine.ip, members)
 
     def _new_ip(self) -> str:
         return next(self._free_ips)

@@ -187,6 +187,16 @@ def test_the_term_is_above_that_of_every_store() -> None:
     assert planned(remains_of(fs), [remains_of(fs, Path("/n1"))]).term == 70 + TERM_STEP
 
 
+def test_the_generation_is_above_one_that_the_log_does_not_name_yet() -> None:
+    """The node was being filled up when its new group was lost, too."""
+    fs = filled(MemoryFs())
+    vote = HardStateFile(store_directory(STORE, "n0"), fs)
+    vote.save(replace(vote.load(), generation=1))
+    assert remains_of(fs).generation == 1
+    assert decide(fs).configuration.generation == 2
+    assert (remains_of(fs).generation, vote.load().generation) == (2, 1)
+
+
 def test_an_empty_log_is_refused() -> None:
     with pytest.raises(RecoveryError, match="The log of n0 is empty"):
         planned(remains_of(filled(MemoryFs(), count=0, committed=-1)), trusted=True)

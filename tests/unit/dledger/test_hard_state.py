@@ -25,7 +25,9 @@ def test_load_without_file_is_a_new_node(tmp_path: Path) -> None:
     assert HardStateFile(tmp_path).load() == HardState(term=0, voted_for=None)
 
 
-@pytest.mark.parametrize("state", [HardState(7, "n1"), HardState(8, None), HardState(1 << 40, "n0")])
+@pytest.mark.parametrize(
+    "state", [HardState(7, "n1"), HardState(8, None), HardState(1 << 40, "n0"), HardState(1002, None, None, 3)]
+)
 def test_save_then_load_gives_the_same_state(tmp_path: Path, state: HardState) -> None:
     HardStateFile(tmp_path).save(state)
     assert HardStateFile(tmp_path).load() == state
@@ -36,6 +38,22 @@ def test_load_refuses_a_term_that_no_ballot_can_leave(tmp_path: Path, term: int)
     HardStateFile(tmp_path).save(HardState(term, None))
     with pytest.raises(CorruptHardStateError, match=f"no group reaches term {term}"):
         HardStateFile(tmp_path).load()
+
+
+@pytest.mark.parametrize("generation", ["-1", str(NUMBER_MAX + 1), "one"])
+def test_load_refuses_a_generation_that_is_none(tmp_path: Path, generation: str) -> None:
+    body = f"currTerm=1\nvoteLeader=n0\nformatVersion=1\ngeneration={generation}\n".encode()
+    (tmp_path / "currterm").write_bytes(body + b"crc32=%d\n" % zlib.crc32(body))
+    with pytest.raises(CorruptHardStateError, match="no group reaches generation|no term and vote"):
+        HardStateFile(tmp_path).load()
+
+
+def test_the_file_of_a_group_that_was_never_recovered_names_no_generation(tmp_path: Path) -> None:
+    """So it is what release 0.1.0 writes, byte for byte."""
+    HardStateFile(tmp_path).save(HardState(5, "n2"))
+    body, _, checksum = (tmp_path / "currterm").read_bytes().rpartition(b"crc32=")
+    assert body == b"currTerm=5\nvoteLeader=n2\nformatVersion=1\n"
+    assert checksum == b"%d\n" % zlib.crc32(body)
 
 
 def test_save_replaces_the_state_before(tmp_path: Path) -> None:

@@ -97,8 +97,8 @@ async def test_a_leader_that_removes_itself_hands_over(tmp_path: Path) -> None:
         assert codes == [ResponseCode.SUCCESS]
 
 
-async def test_a_recovered_group_grows_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """n0 alone is of generation 1. A member of generation 0 with its log is refused, not an empty one."""
+def recovered_group(folder: Path) -> dict[str, Node]:
+    """n0 alone is of generation 1, n1 of generation 0 with its log, and n2 has an empty disk."""
     names = ("n0", "n1", "n2")
     addresses = {name: ("127.0.0.1", port) for name, port in zip(names, free_ports(3), strict=True)}
     alone = Configuration((Member("n0", *addresses["n0"]),), generation=1)
@@ -114,9 +114,14 @@ async def test_a_recovered_group_grows_again(tmp_path: Path, caplog: pytest.LogC
     )
     states = {"n0": HardState(1001, "n0", history), "n1": HardState(1, "n0")}
     for name, state in states.items():
-        (tmp_path / name).mkdir()
-        HardStateFile(tmp_path / name).save(state)
-    group = {name: make_member(name, addresses, tmp_path / name, logs.get(name)) for name in names}
+        (folder / name).mkdir()
+        HardStateFile(folder / name).save(state)
+    return {name: make_member(name, addresses, folder / name, logs.get(name)) for name in names}
+
+
+async def test_a_recovered_group_grows_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A member of generation 0 with its log is refused, not an empty one."""
+    group = recovered_group(tmp_path)
     try:
         for member in group.values():
             await member.server.start()
@@ -125,13 +130,38 @@ async def test_a_recovered_group_grows_again(tmp_path: Path, caplog: pytest.LogC
         assert leader is group["n0"]
         await until(lambda: "and n1 does not know of it" in caplog.text)
         node = group["n2"]
-        await change(
-            leader, configuration_of(leader).with_member(Member("n2", *addresses["n2"], MemberRole.JOINING))
-        )
+        own = configuration_of(node).member("n2")
+        assert own is not None
+        joining = replace(own, role=MemberRole.JOINING)
+        await change(leader, configuration_of(leader).with_member(joining))
         await until(lambda: configuration_of(node).is_voter("n2"))
         await until(lambda: node.store.entries() == leader.store.entries())
         assert configuration_of(node).generation == 1
         assert (leader.server.term, group["n1"].server.term) == (1002, 1)
     finally:
         for member in group.values():
+            await member.server.stop()
+
+
+async def test_a_generation_that_was_taken_outlives_a_restart(tmp_path: Path) -> None:
+    """Also before the node has an entry of it: it has the term, and must not bring it to n1."""
+    group = recovered_group(tmp_path)
+    leader, empty = group["n0"], group["n2"]
+    state_dir = tmp_path / "n2"
+    for member in (leader, empty):
+        await member.server.start()
+    try:
+        await until(lambda: HardStateFile(state_dir).load().generation == 1)
+    finally:
+        for member in (leader, empty):
+            await member.server.stop()
+    addresses = {each.id: (each.host, each.port) for each in configuration_of(empty).members}
+    again = make_member("n2", addresses, state_dir)
+    await again.server.start()
+    await group["n1"].server.start()
+    try:
+        await until(lambda: group["n1"].server.is_outdated)
+        assert (again.store.end_index, configuration_of(again).generation) == (-1, 0)
+    finally:
+        for member in (again, group["n1"]):
             await member.server.stop()

@@ -342,7 +342,7 @@ async def test_a_generation_is_taken_from_any_certified_member(certificates: Pat
     """Also from one that this node's files do not name: it has no address of the recovered one."""
     ports = {"n0": free_port(), "n9": free_port()}
     one = Node("n0", {"n0": ports["n0"]}, load(certificates, "n0"))
-    one.transport.has_no_generation = lambda: True
+    one.transport.on_newer_generation = lambda generation: True
     recovered = Node("n9", ports, load(certificates, "n9"))
     recovered.transport.generation = 5
     async with running(one, recovered):

@@ -374,7 +374,7 @@ async def test_a_node_without_promises_takes_the_newest_generation(generations: 
     """From a member that it dialled, whichever has the newer one."""
     async with two(generations) as (n0, n1):
         younger, older = sorted((n0, n1), key=lambda node: node.transport.generation)
-        younger.transport.has_no_generation = older.transport.has_no_generation = lambda: True
+        younger.transport.on_newer_generation = older.transport.on_newer_generation = lambda _: True
         await until(lambda: n0.transport.generation == n1.transport.generation == max(generations))
         await until(lambda: n0.transport.version_of("n1") == n1.transport.version_of("n0") == 3)
         for one, name in ((n0, "n1"), (n1, "n0")):
@@ -400,7 +400,7 @@ async def test_a_node_of_an_older_generation_learns_that_it_is_outdated(
 async def test_a_generation_is_not_taken_from_a_node_that_was_not_dialled(has_none: bool) -> None:
     """Nor does it count as news that this node is outdated."""
     async with alone() as node, dialled(node.address) as other:
-        node.transport.has_no_generation = lambda: has_none
+        node.transport.on_newer_generation = lambda generation: has_none
         other.send(Hello("g", "n1", 2, ""), Introduction(3, "127.0.0.1", 9, 3, 5, ""))
         await until(lambda: other.is_at_end)
         assert "n1 is of generation 5 of the group, n0 of generation 0" in other.frames[-1].reason
@@ -411,7 +411,7 @@ async def test_a_generation_is_not_taken_from_a_node_that_was_not_dialled(has_no
 async def test_a_generation_is_not_taken_at_an_address_that_only_its_node_names(name: str) -> None:
     """A member and a stranger: both are dialled where they say that they accept connections."""
     async with alone() as node, scripted_node() as script, dialled(node.address) as other:
-        node.transport.has_no_generation = lambda: True
+        node.transport.on_newer_generation = lambda generation: True
         other.send(Hello("g", name, 2, ""), Introduction(3, *script.address, 3, 0, ""))
         await until(lambda: script.frames)
         script.newest.send(replace(WELCOME, node_id=name, generation=5))
