@@ -69,7 +69,7 @@ class GroupMembers:
         """Whether clients may find this node: what they sent to a group that an operator has given up would
         be lost.
         """
-        return self.is_member and not (self._engine is not None and self._engine.is_outdated)
+        return self.is_member and (self._engine is None or self._engine.newer_generation is None)
 
     @property
     def is_alone(self) -> bool:

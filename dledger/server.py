@@ -67,7 +67,7 @@ from dledger.credentials import MemberCredentials
 from dledger.durable_state import DurableState
 from dledger.environment import Environment
 from dledger.maintenance import Maintenance, Repairer, ScrubLimits
-from dledger.transport import Address, Transport
+from dledger.transport import Address, OlderNode, Transport
 from dledger.writer import Batch, DiskWriter, Durability
 
 logger = logging.getLogger(__name__)
@@ -392,17 +392,21 @@ class DLedgerServer:
         self._observer = observer
 
     def on_members_change(self, listener: Callable[[], None]) -> None:
-        """`listener` is called when `members` or `is_outdated` has changed, before the loop's next turn; also
-        when a change of the members was not committed and is taken back. It must not raise.
+        """`listener` is called when `members` or `newer_generation` has changed, before the loop's next turn;
+        also when a change of the members was not committed and is taken back. It must not raise.
         """
         self._connections.listeners.append(listener)
 
     @property
-    def is_outdated(self) -> bool:
-        """Whether an operator has gone on without this node (`ledgermq recover`), and it has heard of that.
-        It still leads or follows among its old members.
+    def newer_generation(self) -> int | None:
+        """The one in which an operator has gone on without this node (`ledgermq recover`), once it has heard
+        of that. It still leads or follows among its old members.
         """
-        return self._transport.is_outdated
+        return self._transport.newer_generation
+
+    def older_nodes(self) -> list[OlderNode]:
+        """Nodes of earlier generations that run, and are refused."""
+        return self._transport.older_nodes()
 
     def _take_generation(self, generation: int) -> bool:
         """Only a node that lost term and vote takes one: it may have lost the entry that says so, and it

@@ -103,6 +103,8 @@ class TransportLimits:
     TCP_USER_TIMEOUT, after which the kernel aborts a connection whose bytes the peer's machine does not
     acknowledge. visitors_max: strangers that are dialled; a further one takes the place of the one that sent
     nothing for the longest time. visitor_idle_ms: a visitor that sends nothing for this long is dropped.
+    older_nodes_max: nodes of earlier generations that are remembered. older_node_ms: for so long after each
+    of their attempts to connect, of which one follows the other within a second.
     """
 
     frame_bytes_max: int = 32 * 1024 * 1024
@@ -117,6 +119,19 @@ class TransportLimits:
     unacknowledged_timeout_ms: int = 10_000
     visitors_max: int = 16
     visitor_idle_ms: int = 60_000
+    older_nodes_max: int = 16
+    older_node_ms: int = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class OlderNode:
+    """A node of an earlier generation, as it introduced itself at `heard_s` of the event loop's clock."""
+
+    id: str
+    replication_address: Address
+    client_address: str
+    generation: int
+    heard_s: float
 
 
 class MessageSink(Protocol):
@@ -169,8 +184,8 @@ class Transport:
         self.on_outdated: Callable[[], None] = lambda: None
         """Called when a node of a newer generation shows that this one's members are of the past."""
         self._newest_generation = 0
-        self.is_outdated = False
-        """Whether the group has gone on in a newer generation, as far as this node has heard."""
+        self._older: dict[str, OlderNode] = {}
+        """The last to be heard is the last one."""
         self.unsupported_messages = 0
         """Dropped, because the peer's connection is of an older protocol."""
         self._format_level = FIXED_MEMBERS_LEVEL
@@ -238,7 +253,6 @@ class Transport:
         generation = max(generation, self.generation)
         is_same_generation = generation == self.generation
         self._format_level, self.generation = format_level, generation
-        self.is_outdated = self._newest_generation > generation
         self.peers = {peer: address for peer, address in peers.items() if peer != own_id}
         self._hosts = {address[0] for address in self.peers.values()}
         for peer, dialer in list(self._dialers.items()):
@@ -254,6 +268,28 @@ class Transport:
                 inbound.refuse(f"{own_id} is of generation {generation} from here on")
             else:
                 inbound.set_stranger(self.is_stranger(inbound.peer))
+
+    @property
+    def newer_generation(self) -> int | None:
+        """In which the group has gone on without this node, as far as it has heard; None: in none."""
+        return self._newest_generation if self._newest_generation > self.generation else None
+
+    def older_nodes(self) -> list[OlderNode]:
+        """Those of earlier generations that run, by their own word."""
+        since_s = asyncio.get_running_loop().time() - self.limits.older_node_ms / 1000
+        return [each for each in self._older.values() if each.heard_s >= since_s]
+
+    def _note_older(self, hello: Hello, introduction: Introduction) -> None:
+        self._older.pop(hello.node_id, None)
+        if len(self._older) >= self.limits.older_nodes_max:
+            del self._older[next(iter(self._older))]
+        self._older[hello.node_id] = OlderNode(
+            hello.node_id,
+            (introduction.replication_host, introduction.replication_port),
+            hello.client_address,
+            introduction.generation,
+            asyncio.get_running_loop().time(),
+        )
 
     def takes_generation(self, node_id: str, generation: int, dialled: Address | None) -> bool:
         """Takes the newer generation of another node, if this one has none of its own; otherwise this node is
@@ -279,7 +315,6 @@ class Transport:
     def _note_newer(self, node_id: str, generation: int) -> None:
         if generation > self._newest_generation:
             self._newest_generation = generation
-            self.is_outdated = True
             logger.warning(
                 "an operator has decided without this node who the members are (ledgermq recover): %s is of "
                 "generation %d, %s of %d. It is not registered at name servers; stop it and empty its store",
@@ -560,8 +595,9 @@ class Transport:
             return f"the peer calls itself {node_id!r}, which is not another member of the group, and {only}"
         return f"the peer {only}, and this group was recovered by an operator (generation {self.generation})"
 
-    def introduction_refusal(self, node_id: str, introduction: Introduction) -> str | None:
+    def introduction_refusal(self, hello: Hello, introduction: Introduction) -> str | None:
         """The reason to refuse the peer of this Introduction; None when it is accepted."""
+        node_id = hello.node_id
         if not PROTOCOL_VERSION < introduction.version <= NEWEST_PROTOCOL_VERSION:
             return f"{node_id} introduces itself with replication protocol {introduction.version}"
         host, port = introduction.replication_host, introduction.replication_port
@@ -571,12 +607,16 @@ class Transport:
         if self.takes_generation(node_id, introduction.generation, dialled=None):
             return f"{own_id} takes generation {introduction.generation} from here on: connect again"
         if introduction.generation != self.generation:
-            older = node_id if introduction.generation < self.generation else own_id
+            older = own_id
+            if introduction.generation < self.generation:
+                older = node_id
+                self._note_older(hello, introduction)
             return (
                 f"{node_id} is of generation {introduction.generation} of the group, {own_id} of generation "
                 f"{self.generation}: an operator has decided who the members are (ledgermq recover), and "
                 f"{older} does not know of it"
             )
+        self._older.pop(node_id, None)
         return None
 
     def member_in(self, names: PeerNames) -> str | None:
@@ -1130,7 +1170,7 @@ class _Inbound(asyncio.Protocol):
             self._identified(hello)
 
     def _introduced(self, hello: Hello, introduction: Introduction) -> None:
-        refusal = self._owner.introduction_refusal(hello.node_id, introduction)
+        refusal = self._owner.introduction_refusal(hello, introduction)
         if refusal is not None:
             raise PeerProtocolError(refusal)
         self.introduction = introduction

@@ -54,12 +54,15 @@ def is_stock(group: Json) -> bool:
 
 
 def node_state(node: Json) -> Styled:
-    """The role of a node that is up, or its state; and what it repairs at present."""
+    """The role of a node that is up, or its state; what it repairs at present, or that it is of the past."""
     unknown = "up, stock" if node["isLedgermq"] is False else "unknown"
     state = (node["role"] or unknown).lower() if node["state"] == "up" else node["state"]
     style = {"leader": "bold green", "down": "bold red"}.get(state, "")
     if node["impairment"] is not None:
         state, style = f"{state}, repairing: {node['impairment']}", "yellow"
+    if (newer := node.get("newerGeneration")) is not None:
+        state = f"{state}, outdated: its group is of generation {newer} (ledgermq recover)"
+        style = "bold red"
     return Styled(printable(state), style)
 
 

@@ -103,12 +103,29 @@ class _Group:
     listed: list[Listed] = field(default_factory=list)
 
     def leader(self) -> NodeStatusMessage | None:
-        """The answering leader; of two that claim it, the one of the higher term."""
-        return max((s for s in self.statuses.values() if s.role is NodeRole.LEADER), key=_term, default=None)
+        """The answering leader; of two that claim it, the one of the higher term. One of an earlier
+        generation leads none but itself and its like.
+        """
+        leaders = (s for s in self._current() if s.role is NodeRole.LEADER)
+        return max(leaders, key=_term, default=None)
 
     def newest(self) -> NodeStatusMessage | None:
         """The leader's answer, or that of the highest term."""
-        return self.leader() or max(self.statuses.values(), key=_term, default=None)
+        return self.leader() or max(self._current() or self.statuses.values(), key=_term, default=None)
+
+    def _current(self) -> list[NodeStatusMessage]:
+        return [status for status in self.statuses.values() if status.newer_generation is None]
+
+    def outdated(self) -> dict[str, int]:
+        """Node id -> the generation in which an operator went on without it; by its own word or others'."""
+        found = {
+            node.id: status.generation
+            for status in self._current()
+            for node in status.older_nodes
+            if status.generation is not None
+        }
+        own = {each.node_id: each.newer_generation for each in self.statuses.values()}
+        return found | {node_id: newer for node_id, newer in own.items() if newer is not None}
 
     def peers(self) -> dict[str, PeerView]:
         """Every peer anyone named, the leader's word before the others'."""
@@ -118,7 +135,16 @@ class _Group:
         for status in others if leader is None else [leader, *others]:
             for peer in status.peers:
                 found.setdefault(peer.id, peer)
-        return found
+        older = (node for status in self._current() for node in status.older_nodes)
+        return found | {
+            node.id: PeerView(
+                id=node.id,
+                replication_address=node.replication_address,
+                remoting_address=node.remoting_address or None,
+            )
+            for node in older
+            if node.id not in found
+        }
 
 
 def assemble(
@@ -253,17 +279,21 @@ def _nodes(
 ) -> list[NodeView]:
     broker_ids = {entry.address: entry.broker_id for entry in group.listed}
     peers = group.peers()
-    members = _member_views(group.newest())
+    members, outdated = _member_views(group.newest()), group.outdated()
     views = [_up_node(s, _from_leader(s.node_id, leader), broker_ids) for s in group.statuses.values()]
     # A node that was removed, and is down as it is meant to be, is not shown.
-    silent_ids = peers.keys() | remembered.keys() if members is None else members.keys()
+    silent_ids = peers.keys() | remembered.keys() if members is None else members.keys() | outdated.keys()
     for node_id in silent_ids - group.statuses.keys():
         silent = _Silent(node_id, peers.get(node_id), _from_leader(node_id, leader), remembered.get(node_id))
         views.append(_silent_node(silent, broker_ids, answers))
-    views = [view.model_copy(update={"member": (members or {}).get(view.id or "")}) for view in views]
+    views = [_placed(view, (members or {}).get(view.id or ""), outdated.get(view.id or "")) for view in views]
     shown = {view.remoting_address for view in views}
     views.extend(_unnamed_node(e, answers.get(e.address)) for e in group.listed if e.address not in shown)
     return sorted(views, key=lambda view: (view.id is None, view.id or "", view.remoting_address or ""))
+
+
+def _placed(view: NodeView, member: NodeMember | None, newer_generation: int | None) -> NodeView:
+    return view.model_copy(update={"member": member, "newer_generation": newer_generation})
 
 
 def _log_view(status: NodeStatusMessage) -> LogView:

@@ -118,6 +118,11 @@ class NodeView(Schema):
     impairment: str | None = Field(
         default=None, description="What is being repaired; until then it does not vote, or is not to lead"
     )
+    newer_generation: int | None = Field(
+        default=None,
+        description="the generation in which an operator went on without it (`ledgermq recover`): it has its "
+        "old files, its members refuse it, and clients do not find it",
+    )
     term: int | None = None
     leader_id: str | None = Field(default=None, description="whom this node follows")
     is_writable: bool | None = None

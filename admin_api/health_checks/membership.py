@@ -40,10 +40,16 @@ def _recovered(group: GroupView, generation: int) -> Finding:
 
 
 def _member(group: GroupView, node: NodeView, member: NodeMember | None) -> Iterator[Finding]:
-    if member is None:
+    if node.newer_generation is not None:
+        yield _outdated(group, node, node.newer_generation)
+    elif member is None:
         if node.id is not None and node.state is NodeState.UP:
             yield _stranger(group, node)
-        return
+    else:
+        yield from _known_member(group, node, member)
+
+
+def _known_member(group: GroupView, node: NodeView, member: NodeMember) -> Iterator[Finding]:
     if member.role == "joining":
         yield _joining(group, node, member)
     elif member.role == "learner" and node.state is NodeState.UP:
@@ -65,6 +71,19 @@ def _member(group: GroupView, node: NodeView, member: NodeMember | None) -> Iter
             "it "
             "again.",
         )
+
+
+def _outdated(group: GroupView, node: NodeView, newer: int) -> Finding:
+    who, at = name_of(group, node), node.replication_address or "HOST:PORT"
+    return warning(
+        "node-outdated",
+        who,
+        f"{who} runs with its files from before an operator went on without it (generation {newer}): its "
+        "group refuses it, clients do not find it, and what it stores is of no group.",
+        "Stop it. What only it has is in no other log: copy its store if you may want to read it. Then empty "
+        "its store and start it, with members that are up in its dLegerPeers; "
+        f"`ledgermq member add {node.id} {at}` adds it as a new one.",
+    )
 
 
 def _stranger(group: GroupView, node: NodeView) -> Finding:

@@ -192,7 +192,7 @@ class BrokerDirectory:
 
 def leads(status: NodeStatusMessage) -> bool:
     """Whether it takes writes."""
-    return status.role is NodeRole.LEADER and status.is_writable
+    return status.role is NodeRole.LEADER and status.is_writable and status.newer_generation is None
 
 
 def _term(status: NodeStatusMessage) -> int:
@@ -204,8 +204,12 @@ def _peer_addresses(status: NodeStatusMessage) -> set[str]:
 
 
 def peer_addresses(statuses: Iterable[NodeStatusMessage]) -> set[str]:
-    """The addresses at which nodes report that their peers can be asked."""
-    return {address for status in statuses for address in _peer_addresses(status)}
+    """The addresses at which nodes report that their peers can be asked, and nodes of earlier generations."""
+    found: set[str] = set()
+    for status in statuses:
+        found |= _peer_addresses(status)
+        found |= {node.remoting_address for node in status.older_nodes if node.remoting_address}
+    return found
 
 
 async def read_listed(gateway: Gateway, settings: Settings) -> tuple[Listed, ...]:

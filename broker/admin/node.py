@@ -19,6 +19,7 @@ from broker.admin.types import (
     EpochStatus,
     NodeRole,
     NodeStatusMessage,
+    OlderNodeView,
     PeerView,
 )
 from broker.config import (
@@ -44,6 +45,7 @@ from dledger.core.status import NodeStatus, PeerStatus
 from dledger.core.types import NO_TERM
 from dledger.core.types import ResponseCode as EngineCode
 from dledger.server import DLedgerServer
+from dledger.transport import OlderNode
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
@@ -129,6 +131,8 @@ class NodeStatusBuilder:
             "epochs": tuple(EpochStatus(term=e.term, first_index=e.first_index) for e in status.epochs),
             "peers": self._peers(engine, status),
             **self._member_fields(),
+            "newer_generation": engine.newer_generation,
+            "older_nodes": tuple(map(_older_node_view, engine.older_nodes())),
             "begin_position": self._begin_position(status),
             "watermarks_by_term": {term: dict(marks) for term, marks in status.watermarks_by_term.items()},
             "elections": tuple(
@@ -198,6 +202,15 @@ def _peer_view(
         held_bytes=known.held_bytes,
         bytes_per_s=rate if known.bytes_per_s is None else known.bytes_per_s,
         caught_up_in_ms=known.caught_up_in_ms,
+    )
+
+
+def _older_node_view(node: OlderNode) -> OlderNodeView:
+    return OlderNodeView(
+        id=node.id,
+        replication_address=_address(*node.replication_address),
+        remoting_address=node.client_address,
+        generation=node.generation,
     )
 
 

@@ -79,6 +79,15 @@ class MemberView(_Message):
     """The member that is removed as soon as this one votes."""
 
 
+class OlderNodeView(_Message):
+    """A node of an earlier generation that runs, as it introduced itself to the one that answers."""
+
+    id: str
+    replication_address: str
+    remoting_address: str
+    generation: int
+
+
 class ElectionView(_Message):
     """A change of the leader that this node saw; `at_ms` is milliseconds since 1970."""
 
@@ -129,6 +138,10 @@ class NodeStatusMessage(_Message):
     """The newest formats of log and messages that every member understands; members can change from 3 on."""
     generation: int | None = None
     """How often an operator decided without a majority who the members are (`ledgermq recover`)."""
+    newer_generation: int | None = None
+    """The one in which an operator went on without this node, as it has heard: it keeps its old files."""
+    older_nodes: tuple[OlderNodeView, ...] = ()
+    """Nodes of earlier generations that run and are refused."""
     begin_position: int | None = None
     """Where the log begins that a member which joins must get."""
     watermarks_by_term: dict[int, dict[str, int]] = {}

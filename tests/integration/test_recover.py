@@ -112,6 +112,26 @@ async def assert_unheard(cluster: Cluster, survivor: str, others: list[str]) -> 
     await client.close()
 
 
+def assert_seen(cluster: Cluster, survivor: str, others: list[str]) -> None:
+    """That they are of the past an operator sees from outside, also after a restart of one of them."""
+    old = others[0]
+    end(cluster, old)
+    cluster.restart(old)
+    wait_for("it is told again", lambda: newer_generation(cluster, old) == 1 or None, LIMIT_S)
+    assert newer_generation(cluster, survivor) is None
+    shown = run("status", "--namesrv", cluster.namesrv)
+    assert shown.stdout.count("outdated: its group is of generation 1") == len(others), shown.stdout
+    report = json.loads(run("doctor", "--json", "--namesrv", cluster.namesrv).stdout)
+    found = [each for each in report["findings"] if each["code"] == "node-outdated"]
+    assert {each["subject"].partition(" ")[0] for each in found} == set(others), report
+    assert all("empty its store" in each["remedy"] for each in found)
+
+
+def newer_generation(cluster: Cluster, node: str) -> int | None:
+    status = cluster.status(node)
+    return None if status is None else status["newerGeneration"]
+
+
 def is_writable(cluster: Cluster, node: str) -> bool:
     status = cluster.status(node)
     return status is not None and bool(status["isWritable"])
@@ -154,6 +174,7 @@ async def test_a_majority_is_gone(ruined: Cluster) -> None:
     assert (before["generation"], [each["id"] for each in before["members"]]) == (1, [survivor])
 
     await assert_unheard(cluster, survivor, others)
+    await asyncio.to_thread(assert_seen, cluster, survivor, others)
     after = cluster.status(survivor)
     assert after is not None
     assert (after["term"], after["isWritable"]) == (before["term"], True)

@@ -90,8 +90,8 @@ class Checker:
         node = node_of(process.broker)
         record = self._nodes.setdefault(machine.name, NodeRecord())
         if record.life != machine.lives:
-            # Without another voter it may use a term again of which nothing became durable.
-            is_alone = set(node.members.configuration.voters) <= {machine.name}
+            # The only voter may use a term again of which nothing became durable, its own vote included.
+            is_alone = node.members.is_alone and record.led_term not in self._commit_terms
             forgot = machine.name in self.damaged or machine.name in self.wiped
             knows = is_alone or forgot or node.term >= record.led_term
             require(knows, machine.name, "forgot that it led term", record.led_term)

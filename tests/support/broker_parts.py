@@ -16,6 +16,7 @@ from dledger.core.status import NodeStatus
 from dledger.core.types import ResponseCode, Role
 from dledger.environment import Environment, monotonic_ms
 from dledger.server import DLedgerServer
+from dledger.transport import OlderNode
 from remoting.connection import Connection
 from remoting.router import Router
 from tests.support.fake_log import FakeLog
@@ -44,7 +45,8 @@ class FakeEngine(DLedgerServer):
     member_listeners: list[Callable[[], None]] = field(default_factory=list)
     proposed: list[tuple[Configuration, Callable[[ResponseCode], None]]] = field(default_factory=list)
     undisputed: bool = True
-    outdated: bool = False
+    newer_generation: int | None = None
+    refused: list[OlderNode] = field(default_factory=list)
     reads: list[Callable[[ResponseCode, int], None]] = field(default_factory=list)
     """Reads that wait, while `are_reads_held`."""
     are_reads_held: bool = False
@@ -79,12 +81,11 @@ class FakeEngine(DLedgerServer):
     def on_members_change(self, listener: Callable[[], None]) -> None:
         self.member_listeners.append(listener)
 
-    @property
-    def is_outdated(self) -> bool:
-        return self.outdated
+    def older_nodes(self) -> list[OlderNode]:
+        return self.refused
 
     def become_outdated(self) -> None:
-        self.outdated = True
+        self.newer_generation = 1
         for listener in self.member_listeners:
             listener()
 

@@ -234,6 +234,8 @@ function whereabouts(node, nowMs) {
 const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 
 function remark(node, nowMs) {
+  if (node.newerGeneration !== null) return "Outdated: an operator went on without it, in generation"
+    + ` ${count(node.newerGeneration)}. Stop it, save what only it has, and empty its store.`;
   if (node.state !== "up") return `${sentence(node.problem ?? "no answer")}${sayLastKnown(node.lastKnown, nowMs)}`;
   if (node.isLedgermq === false) return "A stock RocketMQ broker: it answers, and tells nothing of replication.";
   if (node.member?.role === "joining") return "It gets the log, and votes when it has nearly all of it.";

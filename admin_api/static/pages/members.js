@@ -27,7 +27,8 @@ export function Members({ group }) {
     if (isJoining) frame.current.open = true;
   }, [isJoining]);
   if (membership === null) return null;
-  const strangers = nodes.filter((node) => node.id !== null && node.member === null).map((node) => node.id);
+  const strangers = nodes.filter((node) => node.id !== null && node.member === null && node.newerGeneration === null)
+    .map((node) => node.id);
   return html`
     <details class="members" ref=${frame}>
       <summary>${sayMembers(group, members)}</summary>

@@ -6,8 +6,8 @@ import pytest
 
 from admin_api.health_checks.facts import Severity
 from admin_api.health_checks.service import examine
-from broker.admin.types import MemberView, NodeRole, NodeStatusMessage
-from tests.unit.admin_api.node_samples import REPLICATION, listed, node_status, peer
+from broker.admin.types import MemberView, NodeRole, NodeStatusMessage, OlderNodeView
+from tests.unit.admin_api.node_samples import ADDRESSES, REPLICATION, listed, node_status, peer
 from tests.unit.admin_api.test_doctor import facts, only
 
 MIB = 1024 * 1024
@@ -63,6 +63,40 @@ def test_a_node_that_is_no_member() -> None:
     stranger = examine(facts(up))[1]
     assert stranger.sentence == "n2 of group-a runs and is no member: it gets nothing of the log."
     assert "`ledgermq member add n2 127.0.0.1:10934`" in stranger.remedy
+
+
+def recovered_group(*others: NodeStatusMessage) -> dict[str, NodeStatusMessage]:
+    """Of generation 1; n0 hears of n1 with its files from before."""
+    older = OlderNodeView(
+        id="n1", replication_address=REPLICATION["n1"], remoting_address=ADDRESSES["n1"], generation=0
+    )
+    up = statuses(VOTERS)
+    up = {each: status.model_copy(update={"generation": 1}) for each, status in up.items()}
+    up["n0"] = up["n0"].model_copy(update={"older_nodes": (older,)})
+    return up | {each.node_id: each for each in others}
+
+
+@pytest.mark.parametrize("is_reached", [True, False])
+def test_a_node_that_an_operator_has_gone_on_without(is_reached: bool) -> None:
+    """By its own word, or by that of a node of its group; it may lead its like."""
+    old = node_status("n1", NodeRole.LEADER, term=3, members=VOTERS, generation=0, newer_generation=1)
+    up = recovered_group(old)
+    if not is_reached:
+        del up["n1"]
+    found = facts(up)
+    (group,) = found.view.groups
+    assert (group.leader_id, group.state) == ("n0", "writable")
+    (finding,) = [each for each in examine(found) if each.code == "node-outdated"]
+    assert (finding.severity, finding.subject) == (Severity.WARNING, "n1 of group-a")
+    assert "went on without it (generation 1)" in finding.sentence
+    assert "empty its store" in finding.remedy
+    assert f"`ledgermq member add n1 {REPLICATION['n1']}`" in finding.remedy
+
+
+def test_a_group_whose_nodes_are_all_outdated_has_no_leader() -> None:
+    old = node_status("n0", NodeRole.LEADER, members=VOTERS, newer_generation=1)
+    (group,) = facts({"n0": old}).view.groups
+    assert group.leader_id is None
 
 
 def test_a_removed_node_that_is_down_is_no_finding() -> None:

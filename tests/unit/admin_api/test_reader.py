@@ -10,11 +10,11 @@ from admin_api.cluster.schemas import NodeState
 from admin_api.gateway import AskError, Gateway
 from admin_api.settings import Settings
 from admin_api.sources.brokers import Listed, parse_listed, parse_node_status
-from broker.admin.types import NodeRole
+from broker.admin.types import NodeRole, OlderNodeView
 from remoting.client.aio import RemotingClient
 from remoting.command import RemotingCommand
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster
-from tests.unit.admin_api.node_samples import ADDRESSES, node_status, peer
+from tests.unit.admin_api.node_samples import ADDRESSES, REPLICATION, node_status, peer
 
 
 def three_nodes() -> FakeCluster:
@@ -71,6 +71,23 @@ async def test_read_asks_peers_that_the_name_server_does_not_list() -> None:
     cluster.listed = {"0": ADDRESSES["n0"]}
     view = await reader_of(cluster).read()
     assert {node.id: node.state for node in view.groups[0].nodes} == dict.fromkeys(ADDRESSES, NodeState.UP)
+
+
+async def test_read_asks_nodes_of_an_earlier_generation() -> None:
+    cluster = three_nodes()
+    older = OlderNodeView(
+        id="n2",
+        replication_address=REPLICATION["n2"],
+        remoting_address=ADDRESSES["n2"],
+        generation=0,
+    )
+    cluster.statuses[ADDRESSES["n0"]] = node_status(
+        "n0", NodeRole.LEADER, peers=(peer("n1"),), generation=1, older_nodes=(older,)
+    )
+    cluster.listed = {"0": ADDRESSES["n0"]}
+    view = await reader_of(cluster).read()
+    found = {node.id: (node.state, node.newer_generation) for node in view.groups[0].nodes}
+    assert found == {"n0": (NodeState.UP, None), "n1": (NodeState.UP, None), "n2": (NodeState.UP, 1)}
 
 
 async def test_read_node_died_and_left_the_name_server_stays_as_down() -> None:

@@ -14,6 +14,7 @@ from dledger.core.membership import Configuration, Member, MemberRole
 from dledger.core.status import NodeStatus, PeerStatus
 from dledger.core.types import PushState, Role
 from dledger.core.types import ResponseCode as EngineCode
+from dledger.transport import OlderNode
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from tests.support.broker_parts import FakeEngine
@@ -222,6 +223,18 @@ async def test_the_status_has_the_members_of_the_log(tmp_path: Path) -> None:
         ("n2", "127.0.0.1:10934", None),
         ("n3", "127.0.0.1:10944", 700),
     ]
+
+
+async def test_the_status_says_who_is_of_an_earlier_generation(tmp_path: Path) -> None:
+    engine = engine_of()
+    engine.refused.append(OlderNode("n2", ("127.0.0.1", 10934), "127.0.0.1:10931", 0, 1.0))
+    operator = Operator(tmp_path, engine)
+    status = await read_status(operator)
+    (older,) = status.older_nodes
+    assert (older.id, older.generation, status.newer_generation) == ("n2", 0, None)
+    assert (older.replication_address, older.remoting_address) == ("127.0.0.1:10934", "127.0.0.1:10931")
+    engine.become_outdated()
+    assert (await read_status(operator)).newer_generation == 1
 
 
 async def test_a_status_of_an_older_release_has_no_members(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ def test_load_without_file_is_a_new_node(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "state", [HardState(7, "n1"), HardState(8, None), HardState(1 << 40, "n0"), HardState(1002, None, None, 3)]
+    "state",
+    [HardState(7, "n1"), HardState(8, None), HardState(1 << 40, "n0"), HardState(1002, None, None, 3)],
 )
 def test_save_then_load_gives_the_same_state(tmp_path: Path, state: HardState) -> None:
     HardStateFile(tmp_path).save(state)
@@ -44,7 +45,7 @@ def test_load_refuses_a_term_that_no_ballot_can_leave(tmp_path: Path, term: int)
 def test_load_refuses_a_generation_that_is_none(tmp_path: Path, generation: str) -> None:
     body = f"currTerm=1\nvoteLeader=n0\nformatVersion=1\ngeneration={generation}\n".encode()
     (tmp_path / "currterm").write_bytes(body + b"crc32=%d\n" % zlib.crc32(body))
-    with pytest.raises(CorruptHardStateError, match="no group reaches generation|no term and vote"):
+    with pytest.raises(CorruptHardStateError, match=r"no group reaches generation|no term and vote"):
         HardStateFile(tmp_path).load()
 
 

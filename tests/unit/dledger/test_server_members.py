@@ -160,7 +160,7 @@ async def test_a_generation_that_was_taken_outlives_a_restart(tmp_path: Path) ->
     await again.server.start()
     await group["n1"].server.start()
     try:
-        await until(lambda: group["n1"].server.is_outdated)
+        await until(lambda: group["n1"].server.newer_generation == 1)
         assert (again.store.end_index, configuration_of(again).generation) == (-1, 0)
     finally:
         for member in (again, group["n1"]):

@@ -8,7 +8,7 @@ import pytest
 
 from admin_api.cluster.examples import CLUSTER_EXAMPLE
 from admin_api.cluster.schemas import ClusterView
-from ledgermq.cluster_view import show_cluster, show_group
+from ledgermq.cluster_view import node_state, show_cluster, show_group
 from ledgermq.commands.cluster import show_clients
 from ledgermq.commands.messaging import (
     LINE_BYTES_MAX,
@@ -138,6 +138,12 @@ def test_status_table_says_unknown_where_nothing_is_known(capsys: pytest.Capture
     (leader,) = [line for line in lines if "leader" in line]
     cells = ["n1", "leader", "127.0.0.1:10921", "4", "0", "2042", "2042", "2041", "2041", "0"]
     assert leader.split() == cells
+
+
+def test_a_node_of_an_earlier_generation_is_called_outdated() -> None:
+    node = CLUSTER_EXAMPLE["groups"][0]["nodes"][1]
+    assert node_state(node).text == "leader"
+    assert "leader, outdated: its group is of generation 2" in node_state(node | {"newerGeneration": 2}).text
 
 
 def test_is_writable_needs_the_leader_at_id_0_of_the_name_server() -> None:
