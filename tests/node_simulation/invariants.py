@@ -212,7 +212,8 @@ class Checker:
         if is_power_lost and isinstance(self.disks, PageCaches):
             self.disks.check_age(machine)
         process = machine.process
-        is_node = machine.name in self._nodes and process is not None and process.broker is not None
+        is_member = machine.name in self._nodes and machine.name in self.machines
+        is_node = is_member and process is not None and process.broker is not None
         if not (is_node and (self.may_lose or isinstance(self.disks, PageCaches))):
             return
         assert process is not None

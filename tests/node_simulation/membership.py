@@ -56,6 +56,10 @@ class MemberChanges:
     damage: Damage
     trace: Callable[[str, str], None]
     counts: dict[str, int] = field(default_factory=dict)
+    is_paused: Callable[[], bool] = lambda: False
+    """Whether nothing is changed now, and no machine moved."""
+    is_reserved: Callable[[str], bool] = lambda name: False
+    """Whether another operator has a machine, who alone decides when it leaves or comes back."""
     _is_running: bool = False
     _wrong_s: dict[str, int] = field(default_factory=dict)
     """By machine, for how long no configuration has had it, or it has not been where it is said to be."""
@@ -84,7 +88,7 @@ class MemberChanges:
 
     def _strike(self) -> None:
         leaders = [machine for machine in self.machines.nodes.values() if is_leader(machine)]
-        if self._is_running and leaders:
+        if self._is_running and leaders and not self.is_paused():
             leader = self.rng.choice(leaders)
             assert leader.process is not None
             assert leader.process.broker is not None
@@ -144,10 +148,15 @@ class MemberChanges:
 
     def _new_member(self, old: Configuration, role: MemberRole, replaces: str | None = None) -> Member | None:
         """On a machine that was a member once, with its old disk or an empty one, or on a new one."""
-        removed = [machine for machine in self.machines.removed if old.member(machine.name) is None]
+        removed = [
+            machine
+            for machine in self.machines.removed
+            if old.member(machine.name) is None and not self.is_reserved(machine.name)
+        ]
         if removed and self.rng.random() < 0.5:
             machine = self.rng.choice(removed)
             self.machines.recall(machine)
+            self._rewrite(machine, old)
         elif len(self.machines.nodes) < self.options.machines_max:
             self._made += 1
             machine = self.machines.make(f"n{self._made - 1}", old)
@@ -156,6 +165,15 @@ class MemberChanges:
         self._wrong_s[machine.name] = 0
         self._up_as_member(machine)
         return Member(machine.name, machine.ip, self.machines.port, role, replaces)
+
+    def _rewrite(self, machine: Machine, members: Configuration) -> None:
+        """After a recovery: one that has no entry of the group's generation yet takes it from those that its
+        file names.
+        """
+        if self.checker.decision is not None:
+            if machine.is_up:
+                machine.stop_by_force(is_power_lost=False)
+            self.machines.rewrite(machine, members)
 
     def _moved(self, old: Configuration, member: Member) -> Configuration:
         return old.with_member(replace(member, host=self.machines.new_ip()))
@@ -194,12 +212,13 @@ class MemberChanges:
 
     def _watch(self) -> None:
         """Has the machines follow the configuration: those that are no members leave, others move."""
-        if self.checker.in_use:
+        if self.checker.in_use and not self.is_paused():
             self._bring_back()
             known = self.checker.known_ids()
             for name, machine in list(self.machines.nodes.items()):
                 member = self.checker.newest.configuration.member(name)
-                is_right = name in known and (member is None or member.host in ("", machine.ip))
+                has_place = name in known or self.is_reserved(name)
+                is_right = has_place and (member is None or member.host in ("", machine.ip))
                 self._wrong_s[name] = 0 if is_right else self._wrong_s.get(name, 0) + 1
                 if self._wrong_s[name] > WRONG_S:
                     self._put_right(machine, member)
@@ -238,7 +257,7 @@ class MemberChanges:
         )
 
     def _switch_off(self, machine: Machine, *, is_stranger: bool) -> None:
-        if machine not in self.machines.removed:
+        if machine not in self.machines.removed or self.is_reserved(machine.name):
             return
         if machine.is_up:
             machine.stop_by_force(is_power_lost=True)

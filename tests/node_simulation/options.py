@@ -79,7 +79,7 @@ class RecoveryOptions:
 
     Probabilities: that he takes another node than the one with the most complete log; that a disk is gone
     with its machine; that one with its old files is started, each second; that the operator adds one and has
-    not emptied it.
+    not emptied it; that one of those that are left has lost its vote file.
     """
 
     first_ms: int = 10_000
@@ -90,6 +90,7 @@ class RecoveryOptions:
     disk_gone_probability: float = 0.5
     return_probability: float = 0.2
     forget_probability: float = 0.3
+    vote_lost_probability: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,17 +216,20 @@ def draw_recovery(seed: int) -> RecoveryOptions:
         disk_gone_probability=rng.choice((0.0, 0.5, 1.0)),
         return_probability=rng.choice((0.1, 0.5)),
         forget_probability=rng.choice((0.0, 0.5)),
+        vote_lost_probability=rng.choice((0.0, 0.0, 0.3)),
     )
 
 
 def draw_recovering_options(seed: int) -> Options:
     """As `draw_options`, and a majority is gone for good: another family too. Without other damage of disks,
-    which would explain a loss.
+    which would explain a loss. In half of the seeds members change before and after, too.
     """
     options = draw_options(seed)
     nodes = random.Random(f"{seed} first members").choice((2, 3, 3, 3, 4, 5))
     faults = replace(options.faults, damage_ms=0, disk_error_ms=0)
-    return replace(options, nodes=nodes, faults=faults, recovery=draw_recovery(seed))
+    membership = random.Random(f"{seed} changes and recovery").choice((None, draw_membership(seed)))
+    recovery = draw_recovery(seed)
+    return replace(options, nodes=nodes, faults=faults, membership=membership, recovery=recovery)
 
 
 def draw_upgrade(seed: int) -> UpgradeOptions:

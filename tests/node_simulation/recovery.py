@@ -23,6 +23,7 @@ from broker.store.recovery import (
 )
 from dledger.core.membership import CHANGING_MEMBERS_LEVEL, Configuration, Member, MemberRole
 from dledger.core.types import NO_INDEX, ResponseCode
+from dledger.durable_state import VOTE_FILE_NAME
 from dledger.environment import Environment
 from dledger.server import DLedgerServer
 from tests.node_simulation.faults import is_leader
@@ -85,7 +86,16 @@ class Recovery:
         """Whether the group is as large as it was, of empty machines and the one that was left."""
         last = self.checker.configuration
         voters = 0 if last is None else len(last.configuration.voters)
-        return not self._is_recovering and self._candidate is None and voters == self._voters
+        is_large = not self._disasters or voters >= self._voters
+        return not self._is_recovering and self._candidate is None and is_large
+
+    def is_recovering(self) -> bool:
+        """From the end of a majority until a node leads alone: members do not change."""
+        return self._is_recovering
+
+    def is_reserved(self, name: str) -> bool:
+        """Whether a machine has files of an earlier generation, or is the next that joins."""
+        return name in self._old or (self._candidate is not None and name == self._candidate.name)
 
     def _later(self, delay_ms: int, call: Callable[[], None]) -> None:
         self.clock.schedule(1_000 * delay_ms, call)
@@ -120,18 +130,23 @@ class Recovery:
         self._later(self.rng.randint(0, self.options.notice_ms), lambda: self._stop_survivors(victims))
 
     def _victims(self) -> list[Machine]:
-        """A majority of the voters; none while a node that would be left has not got its place yet."""
+        """A majority of the voters, and some of the others; none while a node that would be left has not got
+        its place yet.
+        """
         last = self.checker.configuration
         nodes = self.machines.nodes
         if last is None or not self.is_over() or self.checker.commit_index < COMMITTED_MIN:
             return []
         voters = last.configuration.voters
-        if last.configuration.format_level < CHANGING_MEMBERS_LEVEL or set(voters) != set(nodes):
+        ids = last.configuration.ids
+        if last.configuration.format_level < CHANGING_MEMBERS_LEVEL or set(ids) != set(nodes):
             return []
         if len(voters) < 2 or not all(_has_log(machine) for machine in nodes.values()):
             return []
         left = self.rng.randint(1, last.configuration.quorum - 1)
-        return [nodes[name] for name in self.rng.sample(sorted(nodes), len(voters) - left)]
+        gone = self.rng.sample(voters, len(voters) - left)
+        gone += [name for name in ids if name not in voters and self.rng.random() < 0.5]
+        return [nodes[name] for name in gone]
 
     def _stop_survivors(self, gone: list[Machine]) -> None:
         survivors = [machine for machine in self.machines.nodes.values() if machine not in gone]
@@ -172,6 +187,7 @@ class Recovery:
             machine.name: [self.checker.disks.has_written(machine, entry) for entry in committed]
             for machine in survivors
         }
+        self._lose_votes(survivors)
         chosen = self._choose(survivors)
         own = self._remains(chosen)
         self._decide(chosen, survivors)
@@ -183,10 +199,18 @@ class Recovery:
         for machine in [*survivors, *gone]:
             if machine is not chosen:
                 self._leave(machine)
+        self._stop_removed()
         chosen.is_gone = self._is_recovering = False
         chosen.start()
         if self._is_running and self._disasters < self.options.disasters_max:
             self._later(self.rng.randint(500, self.options.first_ms), self._strike)
+
+    def _lose_votes(self, survivors: list[Machine]) -> None:
+        for machine in survivors:
+            paths = [path for path in machine.fs.paths() if path.name == VOTE_FILE_NAME]
+            if self.rng.random() < self.options.vote_lost_probability and paths:
+                self._count("recover: vote file lost")
+                machine.fs.remove(paths[0])
 
     def _choose(self, survivors: list[Machine]) -> Machine:
         """Mostly the one with the most complete log; never one without any."""
@@ -309,6 +333,16 @@ class Recovery:
         self.machines.retire(machine)
         self._old[machine.name] = remains
 
+    def _stop_removed(self) -> None:
+        """Those that were removed before are of an earlier generation from here on, too."""
+        for machine in self.machines.removed:
+            if machine.name in self._old or not machine.fs.paths():
+                continue
+            if machine.is_up:
+                machine.stop_by_force(is_power_lost=False)
+            machine.is_gone = True
+            self._old[machine.name] = self._remains(machine)
+
     def _empty(self, machine: Machine) -> None:
         self._old.pop(machine.name, None)
         self.checker.outdated.pop(machine.name, None)
@@ -360,7 +394,9 @@ class Recovery:
         assert leader.process.broker is not None
         engine = engine_of(leader.process.broker)
         configuration = engine.members.configuration
-        if self._candidate is not None and configuration.is_voter(self._candidate.name):
+        if self._candidate is not None and (
+            configuration.is_voter(self._candidate.name) or self._candidate.is_gone
+        ):
             self._candidate = None
         if len(configuration.voters) >= self._voters or any(
             each.role is MemberRole.JOINING for each in configuration.members

@@ -131,6 +131,9 @@ class World:
             self._change_members(options.membership, damage)
         if options.recovery is not None:
             self._recover(options.recovery)
+        if self.changes is not None and self.recovery is not None:
+            self.changes.is_paused = self.recovery.is_recovering
+            self.changes.is_reserved = self.recovery.is_reserved
         self.upgrades: Upgrades | None = None
         if options.upgrade is not None:
             self._upgrade(options.upgrade)
