@@ -394,10 +394,7 @@ class Recovery:
         assert leader.process.broker is not None
         engine = engine_of(leader.process.broker)
         configuration = engine.members.configuration
-        if self._candidate is not None and (
-            configuration.is_voter(self._candidate.name) or self._candidate.is_gone
-        ):
-            self._candidate = None
+        self._review_candidate(configuration)
         if len(configuration.voters) >= self._voters or any(
             each.role is MemberRole.JOINING for each in configuration.members
         ):
@@ -406,6 +403,16 @@ class Recovery:
             self._candidate = self._new_machine(configuration)
         machine = self._candidate
         leader.process.loop.call_soon(self._add, engine, machine)
+
+    def _review_candidate(self, configuration: Configuration) -> None:
+        """It has its vote, or is dead, or the group has grown without it."""
+        machine = self._candidate
+        if machine is None:
+            return
+        is_full = len(configuration.voters) >= self._voters
+        is_needless = is_full and configuration.member(machine.name) is None
+        if configuration.is_voter(machine.name) or machine.is_gone or is_needless:
+            self._candidate = None
 
     def _add(self, engine: DLedgerServer, machine: Machine) -> None:
         member = Member(machine.name, machine.ip, self.machines.port, MemberRole.JOINING)

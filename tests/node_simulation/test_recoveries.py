@@ -13,7 +13,13 @@ from broker.store.recovery import Plan, StoppedStore
 from commitlog.entry_store import EntryStore, Writes
 from dledger.transport import Address, Transport
 from tests.node_simulation.losses import CommittedEntry, Disks
-from tests.node_simulation.options import FaultOptions, Options, RecoveryOptions, draw_recovering_options
+from tests.node_simulation.options import (
+    FaultOptions,
+    Options,
+    RecoveryOptions,
+    draw_membership,
+    draw_recovering_options,
+)
 from tests.node_simulation.world import World
 from tests.simulation.invariants import InvariantError
 
@@ -60,9 +66,19 @@ def test_another_log_than_the_most_complete_one_may_be_taken() -> None:
     assert faults["recover: with another log than the most complete one"]
 
 
+def test_members_change_before_and_after_and_vote_files_are_lost() -> None:
+    assert RECOVERING.recovery is not None
+    recovery = replace(RECOVERING.recovery, vote_lost_probability=0.5)
+    faults = run_seeds(replace(RECOVERING, recovery=recovery, membership=draw_membership(1)), range(6))
+    assert faults["recover"] >= 4
+    assert faults["recover: vote file lost"]
+    assert sum(count for kind, count in faults.items() if kind.startswith("member change: ")) >= 20
+
+
 def test_drawn_groups_have_two_to_five_members() -> None:
     drawn = [draw_recovering_options(seed) for seed in range(40)]
     assert {options.nodes for options in drawn} == {2, 3, 4, 5}
+    assert {options.membership is None for options in drawn} == {True, False}
     assert drawn == [draw_recovering_options(seed) for seed in range(40)]
 
 
