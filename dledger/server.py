@@ -250,11 +250,15 @@ class MemberConnections:
     it removed: their leader still sends them the log.
     """
 
-    def __init__(self, transport: Transport, departure_ms: int, node: Node) -> None:
+    def __init__(
+        self, transport: Transport, config: Config, node: Node, schedule_turn: Callable[[], None]
+    ) -> None:
         self._transport = transport
-        self._departure_s = departure_ms / 1000 + 1
+        self._departure_s = config.departure_ms / 1000 + 1
         self._members = members = node.members
         self._node = node
+        self._schedule_turn = schedule_turn
+        transport.on_newer_generation = self._take_generation
         transport.on_outdated = self._notify
         self._known = members.configuration
         self._departing: dict[str, Address] = {}
@@ -270,6 +274,15 @@ class MemberConnections:
             asyncio.get_running_loop().call_later(self._departure_s, self._departed, each.id)
         self._apply()
         self._notify()
+
+    def _take_generation(self, generation: int) -> bool:
+        """Only a node that lost term and vote takes one: it may have lost the entry that says so, and it
+        neither leads nor votes against anyone.
+        """
+        if self._node.is_vote_lost:
+            self._node.take_generation(generation)
+            self._schedule_turn()
+        return self._node.is_vote_lost
 
     def _notify(self) -> None:
         for listener in self.listeners:
@@ -354,8 +367,7 @@ class DLedgerServer:
         self._node = recovered_node(config, store, durable_state, environment, first)
         hello = Hello(config.group, config.self_id, PROTOCOL_VERSION, client_address)
         self._transport = Transport(hello, listen, peers, self, None, credentials, release)
-        self._transport.on_newer_generation = self._take_generation
-        self._connections = MemberConnections(self._transport, config.departure_ms, self._node)
+        self._connections = MemberConnections(self._transport, config, self._node, self._schedule_turn)
         self._was_empty = self._node.end_index < 0
         self._writer = DiskWriter(
             store,
@@ -407,15 +419,6 @@ class DLedgerServer:
     def older_nodes(self) -> list[OlderNode]:
         """Nodes of earlier generations that run, and are refused."""
         return self._transport.older_nodes()
-
-    def _take_generation(self, generation: int) -> bool:
-        """Only a node that lost term and vote takes one: it may have lost the entry that says so, and it
-        neither leads nor votes against anyone.
-        """
-        if self._node.is_vote_lost:
-            self._node.take_generation(generation)
-            self._schedule_turn()
-        return self._node.is_vote_lost
 
     async def start(self) -> None:
         """Joins the group. Raises OSError when the replication address can't be bound."""

@@ -706,9 +706,7 @@ class Node:
         self._save_state()
 
     def _save_state(self) -> None:
-        self._outbox.hard_state = HardState(
-            self.term, self.voted_for, self._members.history, self.generation
-        )
+        self._outbox.hard_state = HardState(self.term, self.voted_for, self._members.history, self.generation)
 
     def _on_vote_response(self, peer: str, response: VoteResponse) -> None:
         ballot = self._ballot
