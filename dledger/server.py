@@ -251,13 +251,13 @@ class MemberConnections:
     """
 
     def __init__(
-        self, transport: Transport, config: Config, node: Node, schedule_turn: Callable[[], None]
+        self, transport: Transport, config: Config, node: Node, on_generation: Callable[[], None]
     ) -> None:
         self._transport = transport
         self._departure_s = config.departure_ms / 1000 + 1
         self._members = members = node.members
         self._node = node
-        self._schedule_turn = schedule_turn
+        self._on_generation = on_generation
         transport.on_newer_generation = self._take_generation
         transport.on_outdated = self._notify
         self._known = members.configuration
@@ -281,7 +281,7 @@ class MemberConnections:
         """
         if self._node.is_vote_lost:
             self._node.take_generation(generation)
-            self._schedule_turn()
+            self._on_generation()
         return self._node.is_vote_lost
 
     def _notify(self) -> None:
@@ -367,7 +367,7 @@ class DLedgerServer:
         self._node = recovered_node(config, store, durable_state, environment, first)
         hello = Hello(config.group, config.self_id, PROTOCOL_VERSION, client_address)
         self._transport = Transport(hello, listen, peers, self, None, credentials, release)
-        self._connections = MemberConnections(self._transport, config, self._node, self._schedule_turn)
+        self._connections = MemberConnections(self._transport, config, self._node, self._begin_generation)
         self._was_empty = self._node.end_index < 0
         self._writer = DiskWriter(
             store,
@@ -419,6 +419,11 @@ class DLedgerServer:
     def older_nodes(self) -> list[OlderNode]:
         """Nodes of earlier generations that run, and are refused."""
         return self._transport.older_nodes()
+
+    def _begin_generation(self) -> None:
+        """What came from members of the one before counts no longer."""
+        self._inbox.clear()
+        self._schedule_turn()
 
     async def start(self) -> None:
         """Joins the group. Raises OSError when the replication address can't be bound."""

@@ -195,8 +195,9 @@ class Node:
 
     @property
     def is_vote_lost(self) -> bool:
-        """Whether it may have forgotten its term and vote, as with an empty disk."""
-        return self._repair is not None and self._repair.impairment.is_vote_lost
+        """Whether it may have forgotten its term and vote, as with an empty disk, and is not healed."""
+        repair = self._repair
+        return repair is not None and repair.impairment.is_vote_lost and not repair.is_over
 
     @property
     def is_sound(self) -> bool:
@@ -416,6 +417,8 @@ class Node:
         """This node's members are those of a newer generation. It is saved with term and vote: a node that
         had a term of it, and forgot the generation, could bring that term to the members of an earlier one.
         """
+        if generation > self.generation and self._repair is not None:
+            self._repair.forget_answers()
         self.generation = max(self.generation, generation)
         self._save_state()
 

@@ -40,13 +40,17 @@ class Repair:
         self._config = config
         self._members = members
         self._outbox = outbox
+        self._next_ask_ms = now_ms
+        self.forget_answers()
+
+    def forget_answers(self) -> None:
+        """The members are those of another generation: a node of the same id there has other promises."""
         self._noticed: ConfigurationEntry | None = None
         self._learner_term = UNKNOWN_TERM
         self._heard_leader: str | None = None
         self._end_indexes: dict[str, int] = {}
         self._target_term = UNKNOWN_TERM
         self._target_index = NO_INDEX
-        self._next_ask_ms = now_ms
 
     @property
     def newest(self) -> ConfigurationEntry:

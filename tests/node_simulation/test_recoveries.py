@@ -11,6 +11,8 @@ import pytest
 from broker.store import recovery
 from broker.store.recovery import Plan, StoppedStore
 from commitlog.entry_store import EntryStore, Writes
+from dledger.core.types import HardState
+from dledger.durable_state import HardStateFile
 from dledger.transport import Address, Transport
 from tests.node_simulation.losses import CommittedEntry, Disks
 from tests.node_simulation.options import (
@@ -128,6 +130,18 @@ def test_messages_between_generations_are_found(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Transport, "set_peers", of_one_generation)
     with pytest.raises(InvariantError, match="of an earlier generation"):
         run_seeds()
+
+
+def test_a_generation_that_is_forgotten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty node starts again before its first entry, beside one of before: this seed draws it."""
+    save = HardStateFile.save
+
+    def save_without(self: HardStateFile, state: HardState) -> None:
+        save(self, replace(state, generation=0))
+
+    monkeypatch.setattr(HardStateFile, "save", save_without)
+    with pytest.raises(InvariantError, match="of an earlier generation has term"):
+        World(draw_recovering_options(5048)).run()
 
 
 def test_an_acknowledged_message_that_is_missing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,6 +251,28 @@ def test_nothing_of_a_leader_is_taken_before_all_have_answered() -> None:
     assert output.is_healed
 
 
+def test_answers_from_an_earlier_generation_do_not_count() -> None:
+    """n1 there may be another node than n1 of the group that was recovered."""
+    bench = Bench(VOTE_LOST, entries=3)
+    bench.receive("n1", answer(0))
+    bench.node.take_generation(1)
+    bench.receive("n2", answer(2, is_leader=True))
+    assert not bench.receive("n2", CompareRequest(1, -1, 2, 1)).is_healed
+    assert "n1" in asked(bench.tick(1_000))
+    bench.receive("n1", answer(0))
+    bench.receive("n2", answer(2, is_leader=True))
+    assert bench.receive("n2", CompareRequest(1, -1, 2, 1)).is_healed
+
+
+def test_a_node_that_is_healed_takes_no_generation() -> None:
+    bench = Bench(VOTE_LOST, entries=3)
+    bench.receive("n1", answer(2, is_leader=True))
+    bench.receive("n2", answer(0))
+    assert bench.node.is_vote_lost
+    assert bench.receive("n1", CompareRequest(1, -1, 2, 1)).is_healed
+    assert not bench.node.is_vote_lost, "before its mark is removed, too"
+
+
 def test_answers_of_higher_terms_are_adopted_and_the_vote_in_it_is_spent() -> None:
     bench = Bench(VOTE_LOST, entries=3)
     bench.receive("n1", answer(2, is_leader=True))
