@@ -225,13 +225,21 @@ class DurableState:
         state, reason, failure = self._read(log, find_configurations)
         last_term = log.epochs[-1].term if log.epochs else NO_TERM
         newest = recovered_configurations(state, EpochCache(log), self._first)[-1].configuration
-        if newest.voters == (self._config.self_id,):
+        if newest.voters == (self._config.self_id,) and not self._is_filled_up(state):
             if failure is not None:
                 raise failure
             return replace(state, term=max(state.term, last_term)), None
         if reason is None:
             return state, self._mark.load()
         return replace(state, term=last_term, voted_for=None), self._lose_vote(reason)
+
+    def _is_filled_up(self, state: HardState) -> bool:
+        """Whether a node whose log says that it is the only voter gets that log from others, who are its
+        group by now. It lost its vote and gave none since; who was made the only voter (`decide`) has voted
+        for itself, and its mark has no effect.
+        """
+        mark = self._mark.load()
+        return mark is not None and mark.is_vote_lost and state.voted_for != self._config.self_id
 
     def inspect(
         self, log: LogState, find_configurations: Callable[[], Sequence[ConfigurationEntry]] = tuple

@@ -33,7 +33,6 @@ class Repair:
     def __init__(
         self, config: Config, members: ConfigurationLog, impairment: Impairment, outbox: Outbox, now_ms: int
     ) -> None:
-        assert members.others, f"a group of one cannot heal {impairment}"
         self.impairment = impairment
         self.is_over = False
         """Healed; the host has not removed the durable mark yet."""
@@ -83,7 +82,8 @@ class Repair:
 
     @property
     def _has_heard_all(self) -> bool:
-        return all(voter in self._end_indexes for voter in self._needed)
+        # None are needed by a log that ends where this node was the only voter: others know who they are.
+        return bool(self._needed) and all(voter in self._end_indexes for voter in self._needed)
 
     def deadline_ms(self, term: int, leader_id: str | None) -> int:
         return self._next_ask_ms if self._is_asking(term, leader_id) else NEVER_DUE_MS

@@ -231,6 +231,7 @@ class MemberChanges:
         for name, machine in self.machines.nodes.items():
             is_needed = newest.member(name) is not None and name not in replaced
             if machine.is_gone and is_needed and not self._is_running:
+                self._rewrite(machine, newest)
                 self._up_as_member(machine)
 
     def _put_right(self, machine: Machine, member: Member | None) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dledger.core.config import Config
+from dledger.core.membership import Configuration, ConfigurationEntry, ConfigurationHistory
 from dledger.core.types import Epoch, HardState, Impairment, LogState
 from dledger.durable_state import CorruptHardStateError, DurableState, HardStateFile, ImpairmentFile
 from dledger.environment import Environment
@@ -148,6 +149,18 @@ def test_group_of_one_is_never_impaired(environment: Environment) -> None:
     write(environment, "currterm", b"nonsense")
     with pytest.raises(CorruptHardStateError):
         load(environment, LOG, ALONE)
+
+
+@pytest.mark.parametrize(("voted_for", "is_impaired"), [(None, True), ("n0", False)])
+def test_only_voter_by_a_log_that_others_fill_up(
+    environment: Environment, voted_for: str | None, is_impaired: bool
+) -> None:
+    """It does not lead its like alone; a node that an operator made the only voter has voted for itself."""
+    mark_of(environment).mark("its disk is empty", is_vote_lost=True)
+    alone = ConfigurationEntry(LOG.begin_index, LOG.epochs[0].term, Configuration.of_voters(("n0",), 3))
+    HardStateFile(FOLDER, environment.fs).save(HardState(9, voted_for, ConfigurationHistory((alone,)), 2))
+    state, impairment = load(environment, LOG)
+    assert (state.generation, impairment is not None) == (2, is_impaired)
 
 
 def test_healed_node_starts_without_a_mark(environment: Environment) -> None:

@@ -326,9 +326,20 @@ def test_node_with_entries_does_not_make_a_new_group() -> None:
     assert not any(output.is_healed for output in outputs)
 
 
-def test_group_of_one_cannot_be_impaired() -> None:
-    with pytest.raises(AssertionError, match="group of one"):
-        Bench(LOG_LOST, names=("n0",))
+def test_a_log_that_ends_where_the_node_was_alone_does_not_heal_it() -> None:
+    """It is filled up: who its group is by now, others say."""
+    bench = Bench(VOTE_LOST, entries=3, names=("n0",))
+    assert not bench.tick(10_000).is_healed
+    bench.receive("n1", HeartbeatRequest(1, 2))
+    assert (bench.node.leader_id, bench.node.role) == (None, Role.FOLLOWER)
+    assert asked(bench.tick(1_000)) == ["n1"]
+    voters = ConfigurationEntry(5, 1, Configuration.of_voters(("n0", "n1", "n2"), 3))
+    bench.receive("n1", RepairResponse(1, 7, True, 5, voters))
+    bench.receive("n1", HeartbeatRequest(1, 2))
+    assert bench.node.leader_id is None, "n2 has not answered"
+    bench.receive("n2", RepairResponse(1, 7, False, 5, voters))
+    bench.receive("n1", HeartbeatRequest(1, 2))
+    assert bench.node.leader_id == "n1"
 
 
 def test_healed_out_of_turn_is_a_mistake() -> None:
