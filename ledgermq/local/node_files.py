@@ -79,7 +79,7 @@ def node_values(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
         "metricsAddress": HOST,
         "metricsPort": node.metrics_port,
         "namesrvAddr": plan.namesrv_address,
-        "storePathRootDir": str(node.home / "store"),
+        "storePathRootDir": str(node.store),
         "enableDLegerCommitLog": True,
         "dLegerPeers": peers,
         "dLegerSelfId": node.id,

@@ -64,6 +64,10 @@ class NodePlan:
     def config_file(self) -> Path:
         return self.home / "broker.toml"
 
+    @property
+    def store(self) -> Path:
+        return self.home / "store"
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
@@ -97,9 +101,16 @@ class ClusterPlan:
 
     def peers_of(self, node: NodePlan) -> tuple[NodePlan, ...]:
         """Its dLegerPeers. Those of the first nodes stay as they were: they are the members until the log
-        names others, whatever becomes of a node that is to join.
+        names others, whatever becomes of a node that is to join. One that lost its disk later has no log that
+        names others: were it the first of one, it would begin another group of the same name.
         """
-        return self.nodes if self.has_joined(node) else tuple(map(self._node, range(self.node_count)))
+        if self.has_joined(node) or self._is_emptied(node):
+            return self.nodes
+        return tuple(map(self._node, range(self.node_count)))
+
+    def _is_emptied(self, node: NodePlan) -> bool:
+        joined = [each for each in self.nodes if self.has_joined(each)]
+        return not node.store.exists() and any(each.store.exists() for each in joined)
 
     def has_joined(self, node: NodePlan) -> bool:
         """Whether the node was added to the running cluster."""

@@ -273,6 +273,21 @@ def test_a_changed_plan_is_kept_and_old_releases_refuse_it(tmp_path: Path) -> No
     assert "version = 1" in (tmp_path / "cluster.toml").read_text()
 
 
+def test_the_first_node_names_the_others_when_it_has_lost_its_disk(tmp_path: Path) -> None:
+    """By a file that names only itself it would begin another group of the same name."""
+    plan = ClusterPlan(tmp_path, node_count=1).with_node("n1").with_node("n2")
+    first = plan.node("n0")
+    assert plan.peers_of(first) == (first,), "n1 and n2 may never have joined"
+    plan.node("n1").store.mkdir(parents=True)
+    assert plan.peers_of(first) == plan.nodes
+    write_files(plan)
+    config = load_config(first.config_file)
+    assert [peer.id for peer in config.peers] == ["n0", "n1", "n2"]
+    assert not config.dledger_join, "it is a member that its group fills up"
+    first.store.mkdir()
+    assert plan.peers_of(first) == (first,)
+
+
 def test_the_name_server_of_a_local_cluster_knows_members_that_come_later(tmp_path: Path) -> None:
     plan = ClusterPlan(tmp_path)
     write_files(plan)
