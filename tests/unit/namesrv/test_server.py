@@ -393,7 +393,8 @@ async def test_registration_of_many_topics_is_taken_while_others_are_answered() 
         other = RemotingClient()
         asked = 0
         while not large.done():
-            answer = await other.invoke(caller.address, RemotingCommand(105, ext_fields={"topic": "none"}))
+            request = RemotingCommand(105, ext_fields={"topic": "none"})
+            answer = await other.invoke(caller.address, request, PATIENCE_S)
             assert answer.code == 17
             asked += 1
         await other.close()
