@@ -38,6 +38,12 @@ COMMITS_MIN = 0.85
 """The least share of the commits a second in a pause that callers keep."""
 COMMITS_WEIGHT = 0.3
 """The weight of the newest window in the average of the commits meanwhile: producers send in bursts."""
+AHEAD = 1.5
+"""The rate is at least this multiple of the bytes a second that the log grows by: at less a peer would never
+catch up, however long it takes, and the group would stay without the member.
+"""
+APPENDED_WEIGHT = 0.1
+"""The weight of the newest window in the average of what the log grows by: about a second's."""
 GROWTH = 1.5
 """The rate's factor in a window in which callers lose nothing; it is nearer to 1 the more they lose."""
 SHRINKING_MIN = 0.5
@@ -73,6 +79,8 @@ class CatchUp:
         self._waits = 0
         self._commits = 0
         self._window_begin_ms = LONG_AGO_MS
+        self._end_position: int | None = None
+        self._appended_per_s = 0.0
         self._base_ms: float | None = None
         self._base_commits_per_ms = self._commits_per_ms = 0.0
         self._pause_end_ms = LONG_AGO_MS
@@ -87,8 +95,10 @@ class CatchUp:
         self._waits += 1
         self._commits += entries
 
-    def end_window(self, now_ms: int, oldest_wait_ms: int | None) -> None:
-        """Adapts the rate if the window has ended. `oldest_wait_ms`: of the append that waits longest now."""
+    def end_window(self, now_ms: int, oldest_wait_ms: int | None, end_position: int) -> None:
+        """Adapts the rate if the window has ended. `oldest_wait_ms`: of the append that waits longest now.
+        `end_position`: of the leader's log.
+        """
         if now_ms < self._window_end_ms:
             return
         wait_ms = self._waits_ms / self._waits if self._waits else None
@@ -96,6 +106,10 @@ class CatchUp:
         if oldest_wait_ms is not None and oldest_wait_ms > WINDOW_MS:
             wait_ms = max(wait_ms or 0, oldest_wait_ms)
         commits_per_ms = self._commits / (now_ms - self._window_begin_ms)
+        if self._end_position is not None:
+            appended_per_s = (end_position - self._end_position) * 1000 / (now_ms - self._window_begin_ms)
+            self._appended_per_s += (appended_per_s - self._appended_per_s) * APPENDED_WEIGHT
+        self._end_position = end_position
         if self._spent_bytes == 0:
             self._update_base(wait_ms, commits_per_ms)
         else:
@@ -136,7 +150,8 @@ class CatchUp:
             if self._base_ms is None:
                 return
             factor = self._factor(self._base_ms, wait_ms)
-        self.bytes_per_s = min(max(self.bytes_per_s * factor, self._bytes_per_s_min), BYTES_PER_S_MAX)
+        floor = max(self._bytes_per_s_min, AHEAD * self._appended_per_s)
+        self.bytes_per_s = min(max(self.bytes_per_s * factor, floor), BYTES_PER_S_MAX)
 
     def _factor(self, base_ms: float, wait_ms: float) -> float:
         """The nearer callers are to what they may lose, the less the rate grows: it settles there instead of

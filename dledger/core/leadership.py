@@ -409,7 +409,7 @@ class Leadership:
         self.reads.pump(now_ms, commit_index, self.term_start_index, self._members.other_voters)
         if not self.dispatchers:
             return  # a group of one has no peer to push to, or to hand leadership to
-        self._catch_up.end_window(now_ms, self.appends.oldest_wait_ms(now_ms))
+        self._catch_up.end_window(now_ms, self.appends.oldest_wait_ms(now_ms), self._reader.end_position)
         holders = int(self._members.is_voter)
         for dispatcher in self._voting:
             holders += dispatcher.keeps_up

@@ -4,7 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from dledger.core.flow_control import BURST_MS, BYTES_PER_S_MAX, SLACK_MS, WAIT_RATIO, WINDOW_MS, CatchUp
+from dledger.core.flow_control import (
+    BURST_MS,
+    BYTES_PER_S_MAX,
+    SLACK_MS,
+    WAIT_RATIO,
+    WINDOW_MS,
+    WINDOWS_BETWEEN_PAUSES,
+    CatchUp,
+)
 
 MIB = 1 << 20
 FLOOR = 20 * MIB
@@ -28,7 +36,7 @@ class Model:
         recent: list[int] = []
         for _ in range(duration_ms):
             self.now_ms += 1
-            self.catch_up.end_window(self.now_ms, None)
+            self.catch_up.end_window(self.now_ms, None, 0)
             step_bytes = 0
             while is_behind and self.catch_up.blocked_until_ms(self.now_ms) is None:
                 self.catch_up.sent(PUSH_BYTES, is_bounded=True)
@@ -89,6 +97,19 @@ def test_callers_that_are_there_only_since_it_began_are_measured_in_a_pause() ->
     assert model.run(1_000) > 100 * MIB
 
 
+def test_the_log_grows_more_slowly_than_a_peer_catches_up_whatever_callers_wait() -> None:
+    """Else it never ends: producers that wait for answers fill the log as fast as they can."""
+    catch_up = CatchUp(FLOOR)
+    appended_per_ms = 40 * MIB // 1_000
+    for now_ms in range(WINDOWS_BETWEEN_PAUSES * WINDOW_MS):
+        if now_ms > 500 and catch_up.blocked_until_ms(now_ms) is None:
+            catch_up.sent(PUSH_BYTES, is_bounded=True)
+        catch_up.waited(5 if now_ms < 500 else 500, 1)
+        catch_up.end_window(now_ms, None, now_ms * appended_per_ms)
+    grows_per_s = 1_000 * appended_per_ms
+    assert 1.4 * grows_per_s < catch_up.bytes_per_s < 1.6 * grows_per_s
+
+
 def test_callers_keep_most_of_their_commits_when_the_leader_reads_their_requests_later() -> None:
     """Their appends hardly wait longer, but there are fewer of them: producers wait for answers."""
     share_kept = []
@@ -104,7 +125,7 @@ def test_callers_keep_most_of_their_commits_when_the_leader_reads_their_requests
         if now_ms > 5_000:
             share_kept.append(1 - lost)
         catch_up.waited(6 if now_ms % 2 or lost else 5, int(1_000 * (1 - lost)))
-        catch_up.end_window(now_ms, None)
+        catch_up.end_window(now_ms, None, 0)
     assert sum(share_kept) / len(share_kept) > 0.8
     assert pushed_bytes > 40 * 80 * MIB
 
@@ -115,7 +136,7 @@ def test_producers_that_send_less_do_not_slow_it_down() -> None:
         if now_ms > 500 and catch_up.blocked_until_ms(now_ms) is None:
             catch_up.sent(PUSH_BYTES, is_bounded=True)
         catch_up.waited(5, 1_000 if now_ms < 1_000 else 10)
-        catch_up.end_window(now_ms, None)
+        catch_up.end_window(now_ms, None, 0)
     assert catch_up.bytes_per_s > 500 * MIB
 
 
@@ -127,7 +148,7 @@ def windows(
         catch_up.waited(wait_ms, commits)
         if not is_quiet:
             catch_up.sent(1, is_bounded=True)
-        catch_up.end_window(begin_ms + (number + 1) * WINDOW_MS, None)
+        catch_up.end_window(begin_ms + (number + 1) * WINDOW_MS, None, 0)
     return begin_ms + count * WINDOW_MS
 
 
@@ -168,14 +189,14 @@ def test_never_less_than_the_least_whatever_callers_wait() -> None:
 def test_a_commit_that_stands_still_counts_though_nobody_is_answered() -> None:
     catch_up = CatchUp(FLOOR)
     catch_up.waited(2, 1)
-    catch_up.end_window(0, None)
+    catch_up.end_window(0, None, 0)
     for now_ms in range(0, 1_000, WINDOW_MS):
         catch_up.sent(1, is_bounded=True)
-        catch_up.end_window(now_ms, None)
+        catch_up.end_window(now_ms, None, 0)
     fast = catch_up.bytes_per_s
     for now_ms in range(1_000, 3_000, WINDOW_MS):
         catch_up.sent(1, is_bounded=True)
-        catch_up.end_window(now_ms, now_ms - 900)
+        catch_up.end_window(now_ms, now_ms - 900, 0)
     assert catch_up.bytes_per_s < fast / 8
 
 
