@@ -299,6 +299,12 @@ class MemberConnections:
         self._transport.set_peers(peers, configuration.format_level, self._node.generation)
 
 
+def running_older_nodes(transport: Transport) -> list[OlderNode]:
+    """Nodes of earlier generations that try to connect, by their own word."""
+    since_s = asyncio.get_running_loop().time() - transport.limits.older_node_ms / 1000
+    return [each for each in transport.older_nodes.values() if each.heard_s >= since_s]
+
+
 def recovered_node(
     config: Config,
     store: LogStore,
@@ -414,11 +420,12 @@ class DLedgerServer:
         """The one in which an operator has gone on without this node (`ledgermq recover`), once it has heard
         of that. It still leads or follows among its old members.
         """
-        return self._transport.newer_generation
+        newest = self._transport.newest_generation
+        return newest if newest > self._transport.generation else None
 
     def older_nodes(self) -> list[OlderNode]:
         """Nodes of earlier generations that run, and are refused."""
-        return self._transport.older_nodes()
+        return running_older_nodes(self._transport)
 
     def _begin_generation(self) -> None:
         """What came from members of the one before counts no longer."""

@@ -183,9 +183,10 @@ class Transport:
         """Called with one that this node hears of; whether the node has taken it for its own."""
         self.on_outdated: Callable[[], None] = lambda: None
         """Called when a node of a newer generation shows that this one's members are of the past."""
-        self._newest_generation = 0
-        self._older: dict[str, OlderNode] = {}
-        """The last to be heard is the last one."""
+        self.newest_generation = 0
+        """The newest one of another node that this node has not taken."""
+        self.older_nodes: dict[str, OlderNode] = {}
+        """Nodes of earlier generations that were refused. The last to be heard is the last one."""
         self.unsupported_messages = 0
         """Dropped, because the peer's connection is of an older protocol."""
         self._format_level = FIXED_MEMBERS_LEVEL
@@ -269,21 +270,11 @@ class Transport:
             else:
                 inbound.set_stranger(self.is_stranger(inbound.peer))
 
-    @property
-    def newer_generation(self) -> int | None:
-        """In which the group has gone on without this node, as far as it has heard; None: in none."""
-        return self._newest_generation if self._newest_generation > self.generation else None
-
-    def older_nodes(self) -> list[OlderNode]:
-        """Those of earlier generations that run, by their own word."""
-        since_s = asyncio.get_running_loop().time() - self.limits.older_node_ms / 1000
-        return [each for each in self._older.values() if each.heard_s >= since_s]
-
     def _note_older(self, hello: Hello, introduction: Introduction) -> None:
-        self._older.pop(hello.node_id, None)
-        if len(self._older) >= self.limits.older_nodes_max:
-            del self._older[next(iter(self._older))]
-        self._older[hello.node_id] = OlderNode(
+        self.older_nodes.pop(hello.node_id, None)
+        if len(self.older_nodes) >= self.limits.older_nodes_max:
+            del self.older_nodes[next(iter(self.older_nodes))]
+        self.older_nodes[hello.node_id] = OlderNode(
             hello.node_id,
             (introduction.replication_host, introduction.replication_port),
             hello.client_address,
@@ -313,8 +304,8 @@ class Transport:
         return True
 
     def _note_newer(self, node_id: str, generation: int) -> None:
-        if generation > self._newest_generation:
-            self._newest_generation = generation
+        if generation > self.newest_generation:
+            self.newest_generation = generation
             logger.warning(
                 "an operator has decided without this node who the members are (ledgermq recover): %s is of "
                 "generation %d, %s of %d. It is not registered at name servers; stop it and empty its store",
@@ -616,7 +607,7 @@ class Transport:
                 f"{self.generation}: an operator has decided who the members are (ledgermq recover), and "
                 f"{older} does not know of it"
             )
-        self._older.pop(node_id, None)
+        self.older_nodes.pop(node_id, None)
         return None
 
     def member_in(self, names: PeerNames) -> str | None:

@@ -101,10 +101,10 @@ class ClusterPlan:
 
     def peers_of(self, node: NodePlan) -> tuple[NodePlan, ...]:
         """Its dLegerPeers. Those of the first nodes stay as they were: they are the members until the log
-        names others, whatever becomes of a node that is to join. One that lost its disk later has no log that
-        names others: were it the first of one, it would begin another group of the same name.
+        names others, whatever becomes of a node that is to join. The first of one that has lost its disk
+        would begin another group of the same name.
         """
-        if self.has_joined(node) or self._is_emptied(node):
+        if self.has_joined(node) or (self.node_count == 1 and self._is_emptied(node)):
             return self.nodes
         return tuple(map(self._node, range(self.node_count)))
 

@@ -22,6 +22,7 @@ from dledger.core.membership import Configuration, ConfigurationEntry
 from dledger.core.messages import AppendResponse, HeartbeatResponse, MembershipNotice, TruncateRequest
 from dledger.core.output import Envelope
 from dledger.core.types import ResponseCode
+from dledger.server import running_older_nodes
 from dledger.transport import Address, Transport, TransportLimits
 from tests.support.polling import loop_turns, until
 from tests.support.scripted_peer import ScriptedNode, bytes_of, dialled, is_of_version_2, scripted_node
@@ -386,14 +387,14 @@ async def test_a_node_of_an_older_generation_learns_that_it_is_outdated(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with two((1, 2)) as (n0, n1):
-        calls: list[int | None] = []
-        n0.transport.on_outdated = lambda: calls.append(n0.transport.newer_generation)
+        calls: list[int] = []
+        n0.transport.on_outdated = lambda: calls.append(n0.transport.newest_generation)
         await until(lambda: calls)
         await until(lambda: "n0 does not know of it" in caplog.text)
-        assert (calls, n1.transport.newer_generation, n0.transport.generation) == ([2], None, 1)
+        assert (calls, n1.transport.newest_generation, n0.transport.generation) == ([2], 0, 1)
         assert "n1 is of generation 2, n0 of 1" in caplog.text
         n0.transport.set_peers({"n1": n1.address}, 3, 2)
-        assert n0.transport.newer_generation is None
+        assert n0.transport.generation == n0.transport.newest_generation
 
 
 @pytest.mark.parametrize("has_none", [True, False])
@@ -404,7 +405,7 @@ async def test_a_generation_is_not_taken_from_a_node_that_was_not_dialled(has_no
         other.send(Hello("g", "n1", 2, ""), Introduction(3, "127.0.0.1", 9, 3, 5, ""))
         await until(lambda: other.is_at_end)
         assert "n1 is of generation 5 of the group, n0 of generation 0" in other.frames[-1].reason
-        assert (node.transport.generation, node.transport.newer_generation) == (0, None)
+        assert (node.transport.generation, node.transport.newest_generation) == (0, 0)
 
 
 @pytest.mark.parametrize("name", ["n1", "n9"])
@@ -421,19 +422,19 @@ async def test_a_generation_is_not_taken_at_an_address_that_only_its_node_names(
 
 async def test_a_node_of_an_older_generation_is_known_until_it_is_gone_or_emptied() -> None:
     async with alone(generation=2, limits=replace(LIMITS, older_node_ms=100)) as node:
-        older_nodes, address = node.transport.older_nodes, ("127.0.0.1", 9)
+        address = ("127.0.0.1", 9)
         async with dialled(node.address) as other:
             other.send(Hello("g", "n1", 2, "a:1"), Introduction(3, *address, 3, 1, ""))
-            await until(older_nodes)
-            (older,) = older_nodes()
+            await until(lambda: running_older_nodes(node.transport))
+            (older,) = running_older_nodes(node.transport)
             assert (older.id, older.generation, older.client_address) == ("n1", 1, "a:1")
             assert older.replication_address == address
-        await until(lambda: older_nodes() == [])
+        await until(lambda: running_older_nodes(node.transport) == [])
     async with alone(generation=2) as node, dialled(node.address) as old, dialled(node.address) as new:
         old.send(Hello("g", "n1", 2, "a:1"), Introduction(3, *address, 3, 1, ""))
-        await until(node.transport.older_nodes)
+        await until(lambda: node.transport.older_nodes)
         new.send(Hello("g", "n1", 2, "a:1"), Introduction(3, *address, 3, 2, ""))
-        await until(lambda: node.transport.older_nodes() == [])
+        await until(lambda: not node.transport.older_nodes)
 
 
 async def test_a_flood_of_older_nodes_is_bounded() -> None:
@@ -442,7 +443,7 @@ async def test_a_flood_of_older_nodes_is_bounded() -> None:
             async with dialled(node.address) as other:
                 other.send(Hello("g", f"n{number + 1}", 2, ""), Introduction(3, "127.0.0.1", 9, 3, 1, ""))
                 await until(lambda: other.is_at_end)
-        assert [each.id for each in node.transport.older_nodes()] == ["n3", "n4"]
+        assert [*node.transport.older_nodes] == ["n3", "n4"]
 
 
 async def test_a_generation_never_falls() -> None:
