@@ -41,6 +41,10 @@ from remoting.route import ClusterInfo, RouteError, TopicRoute, parse_cluster_in
 
 VALID_S: Final = 20.0
 """So long routes and configurations are used (topicRouteServiceCacheRefreshSeconds and others)."""
+PARTIAL_S: Final = 0.5
+"""So long a list of nodes that lacks a leader: nodes that start together with this endpoint register a moment
+later, one after the other.
+"""
 TRY_S: Final = 3.0
 """One try of a request that the broker does not hold."""
 UNCERTAIN_TRIES: Final = 3
@@ -86,7 +90,8 @@ class Brokers:
         self._configs: RouteCache[Mapping[str, Any] | None] = RouteCache(VALID_S)
         self._asking: dict[str, asyncio.Task[Mapping[str, Any] | None]] = {}
         """Requests for configurations, each for all callers that want it meanwhile."""
-        self._cluster: tuple[ClusterInfo, float] | None = None
+        self._cluster = ClusterInfo({})
+        self._cluster_end_s = 0.0
         self._leaders = Leaders()
         self._proved: dict[GrpcProof, float] = {}
         """Until when, by the loop's clock, a signature counts as verified."""
@@ -290,8 +295,8 @@ class Brokers:
     async def cluster(self, *, is_fresh: bool = False) -> ClusterInfo:
         """All brokers and their nodes. Raises StatusError."""
         now_s = self._loop.time()
-        if self._cluster is not None and now_s - self._cluster[1] < VALID_S and not is_fresh:
-            return self._cluster[0]
+        if now_s < self._cluster_end_s and not is_fresh:
+            return self._cluster
         problem = "no name server is named"
         for address in self._name_servers.to_ask(now_s):
             try:
@@ -304,16 +309,17 @@ class Brokers:
                 self._name_servers.failed(address, now_s)
                 continue
             self._name_servers.answered(address)
-            # Brokers that start together with this endpoint register a moment later.
-            self._cluster = (info, self._loop.time()) if info.brokers else None
-            self._leaders.learn(leaders_of(info.brokers.values()))
+            leaders = leaders_of(info.brokers.values())
+            is_whole = bool(info.brokers) and leaders.keys() == info.brokers.keys()
+            self._cluster = info
+            self._cluster_end_s = self._loop.time() + (VALID_S if is_whole else PARTIAL_S)
+            self._leaders.learn(leaders)
             return info
         raise StatusError(Code.PROXY_TIMEOUT, f"the name server gives no answer ({problem})")
 
     def name_at(self, address: str) -> str | None:
         """The broker that has a node at this address, as far as it is known."""
-        brokers = {} if self._cluster is None else self._cluster[0].brokers
-        for name, broker in brokers.items():
+        for name, broker in self._cluster.brokers.items():
             if address in broker.broker_addrs.values():
                 return name
         return None

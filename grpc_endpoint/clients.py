@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -283,8 +284,8 @@ class Clients:
             await self._check_group(group)
 
     async def _wait_for_group(self, client: Client, group: str) -> None:
-        """A leader that had just been elected has not made the group yet: Go's client never opens another
-        stream after a refusal. Raises StatusError.
+        """A leader that was just elected has not made the group yet, or has registered after the nodes' list
+        was read: Go's client never opens another stream after a refusal. Raises StatusError.
         """
         end_s = self._loop.time() + GROUP_S
         while True:
@@ -294,6 +295,8 @@ class Clients:
                 if error.code != Code.ILLEGAL_CONSUMER_GROUP or self._loop.time() >= end_s:
                     raise
             await asyncio.sleep(GROUP_PAUSE_S)
+            with suppress(StatusError):  # no name server answers: the known nodes must do
+                await self._brokers.cluster(is_fresh=True)
             await self._register(client)
 
     async def _check_group(self, group: str) -> None:

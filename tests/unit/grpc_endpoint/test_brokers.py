@@ -4,13 +4,14 @@ import asyncio
 
 import pytest
 
+from grpc_endpoint import brokers as brokers_module
 from grpc_endpoint.__main__ import own_host
 from grpc_endpoint.messaging_pb2 import Code
 from grpc_endpoint.status import StatusError
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingClosedError
-from remoting.route import ClusterInfo, format_cluster_info
+from remoting.route import BrokerData, ClusterInfo, format_cluster_info
 from tests.unit.grpc_endpoint.cluster import BROKER, NEW, OLD, FakeCluster, answer
 
 SEND = RequestCode.SEND_MESSAGE
@@ -118,10 +119,15 @@ def test_an_endpoint_on_all_addresses_lists_the_one_that_the_name_server_sees() 
     assert own_host("0.0.0.0", "127.0.0.1:9876") == "127.0.0.1"
 
 
-async def test_that_no_broker_has_registered_yet_is_not_kept() -> None:
-    """The endpoint asks as soon as it starts, perhaps before the brokers have."""
+@pytest.mark.parametrize("registered", [{}, {BROKER: BrokerData("DefaultCluster", BROKER, {1: NEW})}])
+async def test_a_list_of_nodes_without_a_leader_is_read_again_soon(
+    registered: dict[str, BrokerData], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The endpoint asks as soon as it starts, perhaps before the node that is elected has registered."""
+    monkeypatch.setattr(brokers_module, "PARTIAL_S", 0)
     cluster = FakeCluster()
-    cluster.script(RequestCode.GET_BROKER_CLUSTER_INFO, answer(body=format_cluster_info(ClusterInfo({}))))
+    before = answer(body=format_cluster_info(ClusterInfo(registered)))
+    cluster.script(RequestCode.GET_BROKER_CLUSTER_INFO, before)
     brokers = cluster.brokers()
-    assert await brokers.nodes() == []
+    assert await brokers.nodes() == [NEW] * len(registered)
     assert await brokers.nodes() == [OLD]

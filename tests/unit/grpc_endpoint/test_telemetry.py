@@ -35,7 +35,7 @@ from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RequestError
-from tests.unit.grpc_endpoint.cluster import BROKER, NAMESRV, answer
+from tests.unit.grpc_endpoint.cluster import BROKER, NAMESRV, NEW, OLD, answer
 from tests.unit.grpc_endpoint.test_calls import (
     BILLING,
     ORDERS,
@@ -83,6 +83,20 @@ async def test_a_new_leader_has_time_to_make_a_consumers_group(monkeypatch: pyte
     endpoint = Endpoint(cast("RemotingClient", cluster), NAMESRV)
     await endpoint.clients.put(call(), consumer_settings(), CommandStream())
     assert len(cluster.requests(RequestCode.HEART_BEAT)) == 3, "it is registered again"
+
+
+async def test_a_leader_that_has_just_joined_makes_a_consumers_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of nodes was read before it had registered; only a leader makes groups."""
+    monkeypatch.setattr(clients, "GROUP_PAUSE_S", 0)
+    cluster = FakeClient()
+    endpoint = Endpoint(cast("RemotingClient", cluster), NAMESRV)
+    assert await endpoint.brokers.nodes() == [OLD]
+    cluster.leader = NEW
+    missing = answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "no such group")
+    cluster.script(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, missing)
+    await endpoint.clients.put(call(), consumer_settings(), CommandStream())
+    beats = [address for address, command in cluster.asked if command.code == RequestCode.HEART_BEAT]
+    assert beats == [OLD, NEW]
 
 
 async def test_a_consumer_of_a_group_that_may_not_be_made_is_refused(
