@@ -1,10 +1,13 @@
 """A machine is replaced: one node of three loses its disk and comes back empty, under several loads.
 
-usage: python -m bench.catch_up [--gib 4] [--load idle 5000 full] [--in-flight 2000] [--save NAME]
+usage: python -m bench.catch_up [--gib 4] [--load idle 5000 full] [--in-flight 2000] [--shared] [--save NAME]
 
-Writes bench/results/growth-NAME.json; growth-replaced.json is on the page. For each load: how fast the node
-gets the log, when it has applied it and can lead, and what producers get meanwhile. Durability is `persisted`
-throughout.
+Writes bench/results/growth-NAME.json; growth-replaced.json and growth-replaced-large.json are on the page.
+For each load: how fast the node gets the log, when it has applied it and can lead, and what producers get
+meanwhile. Durability is `persisted` throughout.
+
+--shared is for a disk that cannot hold three logs: the node is away while the log is written, and the other
+two then have one copy of its full files, which never change.
 """
 
 from __future__ import annotations
@@ -83,10 +86,11 @@ def _cpu_time_s(process: psutil.Process) -> float:
     return 0.0
 
 
-def replace_machine(side: LedgerMQ, name: str, load: Load | None, say: Say) -> dict[str, Any]:
-    """One follower is killed and its disk emptied; then it is started again, and followed until it leads."""
+def replace_machine(side: LedgerMQ, name: str, follower: str, load: Load | None, say: Say) -> dict[str, Any]:
+    """The follower is killed, if it runs, and its disk emptied; then it is started again, and observed until
+    it leads.
+    """
     leader = side.leader()
-    follower = next(node for node in side.nodes() if node != leader)
     background = None if load is None else Background(side, "CatchUp", load)
     try:
         found = _replace(side, name, (leader, follower), background, say)
@@ -98,6 +102,31 @@ def replace_machine(side: LedgerMQ, name: str, load: Load | None, say: Say) -> d
     return found | {"took_over_s": _take_over(side, leader, follower)}
 
 
+def remove_machine(side: LedgerMQ, follower: str) -> None:
+    """It is killed, and its disk emptied."""
+    process = side.nodes()[follower]
+    process.kill()
+    process.wait()
+    shutil.rmtree(side.data / follower / "store")
+
+
+def share_full_files(side: LedgerMQ, leader: str, follower: str) -> None:
+    """The follower's full files of the log become hard links to the leader's."""
+    process = side.nodes()[follower]
+    process.kill()
+    process.wait()
+    own, others = (side.data / node / "store" / f"dledger-{node}" / "data" for node in (follower, leader))
+    for file in sorted(own.iterdir())[:-1]:
+        file.unlink()
+        file.hardlink_to(others / file.name)
+    side.start_node(follower)
+    end_s = time.monotonic() + 60
+    while not ask(side.namesrv, lambda one: one.send("BenchFirst")):
+        if time.monotonic() > end_s:
+            raise SystemExit("No leader after the full files are shared.")
+        time.sleep(0.1)
+
+
 def _replace(
     side: LedgerMQ, name: str, pair: tuple[str, str], background: Background | None, say: Say
 ) -> dict[str, Any]:
@@ -105,14 +134,12 @@ def _replace(
     if background is not None:
         time.sleep(3.0)
     phases = Phases(side.nodes(), background)
-    if background is not None:
-        say(f"{name}: all three nodes")
-        time.sleep(BASE_S)
-        phases.end("before")
-    process = side.nodes()[follower]
-    process.kill()
-    process.wait()
-    shutil.rmtree(side.data / follower / "store")
+    if follower in side.nodes():
+        if background is not None:
+            say(f"{name}: all three nodes")
+            time.sleep(BASE_S)
+            phases.end("before")
+        remove_machine(side, follower)
     if background is not None:
         say(f"{name}: two nodes")
         time.sleep(BASE_S)
@@ -185,20 +212,38 @@ def _take_over(side: LedgerMQ, leader: str, follower: str) -> float:
     raise SystemExit(f"{follower} did not take over.")
 
 
-def run(gib: float, loads: list[str], in_flight: int, folder: Path | None, say: Say) -> dict[str, Any]:
+def write_log(side: LedgerMQ, gib: float, is_shared: bool, say: Say) -> None:
+    follower, other = _followers(side)
+    if is_shared:
+        remove_machine(side, follower)
+    fill = Background(side, "CatchUp", Load(in_flight=2000))
+    try:
+        wait_position(side, side.leader(), int(gib * GIB), say, "writing the log")
+    finally:
+        fill.stop()
+    if is_shared:
+        share_full_files(side, side.leader(), other)
+
+
+def _followers(side: LedgerMQ) -> list[str]:
+    return sorted(node for node in side.nodes() if node != side.leader())
+
+
+def run(
+    gib: float, loads: list[str], in_flight: int, folder: Path | None, say: Say, *, is_shared: bool = False
+) -> dict[str, Any]:
     say("the disk's sequential speed")
     found: dict[str, Any] = {"disk_mb_s": disk_speeds(folder), "runs": {}}
     with cluster(folder) as side:
-        fill = Background(side, "CatchUp", Load(in_flight=2000))
-        try:
-            wait_position(side, side.leader(), int(gib * GIB), say, "writing the log")
-        finally:
-            fill.stop()
+        away = _followers(side)[0] if is_shared else None
+        write_log(side, gib, is_shared, say)
         for name in loads:
             load = None if name == IDLE else Load(in_flight=in_flight)
             if load is not None and name != FULL:
                 load = replace(load, rate=float(name))
-            found["runs"][name] = replace_machine(side, name, load, say)
+            follower = away or _followers(side)[0]
+            away = None
+            found["runs"][name] = replace_machine(side, name, follower, load, say)
             found["runs"][name]["shares"] = _shares(found["runs"][name], found["disk_mb_s"])
             print(name, json.dumps({**found["runs"][name], "samples": 0}), file=sys.stderr, flush=True)
     return found
@@ -221,14 +266,18 @@ def main() -> None:
         "--load", nargs="*", default=[IDLE, "5000", FULL], help="idle, full, or sends a second"
     )
     parser.add_argument("--in-flight", type=int, default=2000)
+    parser.add_argument("--shared", action="store_true", help="two nodes share one copy of the log")
     parser.add_argument("--folder", type=Path, help="where the logs are written")
     parser.add_argument("--save", metavar="NAME", help="writes bench/results/growth-NAME.json")
     arguments = parser.parse_args()
     end_on_signals()
     measured_on = machine()
     say = _Saying()
-    result = run(arguments.gib, arguments.load, arguments.in_flight, arguments.folder, say)
-    load = {"in_flight": arguments.in_flight, "size": Load().size, "gib": arguments.gib}
+    is_shared = arguments.shared
+    result = run(
+        arguments.gib, arguments.load, arguments.in_flight, arguments.folder, say, is_shared=is_shared
+    )
+    load = {"in_flight": arguments.in_flight, "size": Load().size, "gib": arguments.gib, "shared": is_shared}
     load["command"] = shlex.join(["python", "-m", "bench.catch_up", *sys.argv[1:]])
     load["durability"] = "persisted: on the disks (fdatasync) of a majority of the nodes"
     if arguments.save:

@@ -28,7 +28,10 @@ _REPLACED = """\
 One of three nodes loses its disk and is started again, empty; its log of 1 KiB bodies is {gib:g} GiB long at
 first. The disk writes {disk_mb_s:,.0f} MB/s from a file's beginning to its end. "Full": {in_flight:,} sends
 in flight. Aims: half of the disk's speed while nothing is sent, and 80 % of the producers' throughput."""
-NAMES = ("spread", "restart", "catchup", "replaced", "bodies", "soak")
+_SHARED = """\
+The disk cannot hold three logs of this length: the node was away while the log was written, and the other two
+share one copy of its full files."""
+NAMES = ("spread", "restart", "catchup", "replaced", "replaced-large", "bodies", "soak")
 
 
 def documents(read: Read) -> list[Document]:
@@ -90,8 +93,10 @@ def _catch_up(result: Document, _: Document, folder: Path, plots: str) -> Iterat
 
 
 def _replaced(result: Document, load: Document, _: Path, __: str) -> Iterator[str]:
-    yield "### A machine that is replaced"
+    yield f"### A machine that is replaced: {load['gib']:g} GiB"
     yield _REPLACED.format(**load, disk_mb_s=max(result["disk_mb_s"].values()))
+    if load.get("shared"):
+        yield _SHARED
     head = ["load", "log", "MB/s", "of the disk's", "has all", "has applied all", "hands over in"]
     rows = [
         [
@@ -101,15 +106,14 @@ def _replaced(result: Document, load: Document, _: Path, __: str) -> Iterator[st
         for name, one in result["runs"].items()
     ]
     yield text_table(head, rows)
-    producers = {name: one["phases"] for name, one in result["runs"].items() if "before" in one["phases"]}
+    producers = {name: one["phases"] for name, one in result["runs"].items() if "away" in one["phases"]}
     if producers:
         rows = [
             [
                 f"{name}: {figure}",
                 *(
-                    f"{phases[phase][key]:,.0f}"
+                    f"{phases[phase][key]:,.0f}" if phase in phases else ""
                     for phase in ("before", "away", "catching_up", "after")
-                    if phase in phases
                 ),
             ]
             for name, phases in producers.items()
@@ -149,6 +153,7 @@ _SECTIONS: dict[str, Callable[[Document, Document, Path, str], Iterator[str]]] =
     "restart": _restart,
     "catchup": _catch_up,
     "replaced": _replaced,
+    "replaced-large": _replaced,
     "bodies": _bodies,
     "soak": _soak,
 }

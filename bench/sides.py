@@ -162,7 +162,9 @@ class LedgerMQ(RemotingSide):
         return self._ready
 
     def nodes(self) -> dict[str, psutil.Process]:
-        return {node["id"]: psutil.Process(node["pid"]) for node in self.ready["nodes"]}
+        """The processes of the nodes that run."""
+        running = (node for node in self.ready["nodes"] if psutil.pid_exists(node["pid"]))
+        return {node["id"]: psutil.Process(node["pid"]) for node in running}
 
     def node_at(self, port: int) -> str:
         nodes = {node["remoting"].rpartition(":")[2]: node["id"] for node in self.ready["nodes"]}
