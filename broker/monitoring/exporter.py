@@ -65,6 +65,12 @@ class NodeFigures:
         if engine is not None:
             status = engine.status()
             yield from _role(status)
+            is_outdated = engine.newer_generation is not None
+            yield gauge(
+                "outdated", "1: it has heard that its group goes on without it (recover).", is_outdated
+            )
+            older = len(engine.older_nodes())
+            yield gauge("older_nodes", "Nodes of the group from before `ledgermq recover` that run.", older)
             yield from _marks(status)
             yield from _peers(engine, status)
 

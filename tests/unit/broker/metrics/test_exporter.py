@@ -17,6 +17,7 @@ from commitlog.dispatch import DispatchBatch, DispatchRequest
 from dledger.core.status import NodeStatus, PeerStatus, unknown_peers
 from dledger.core.types import PushState, Role
 from dledger.fs import DiskWatch, OsFs
+from dledger.transport import OlderNode
 from remoting.quotas import Kind
 from remoting.server import RemotingServer
 from tests.support.broker_parts import BrokerParts, FakeEngine, make_parts
@@ -103,6 +104,15 @@ async def test_after_a_failover_nothing_of_a_leader_is_left(node: Node) -> None:
     assert (found["ledgermq_term"], found["ledgermq_writable"]) == (4, 0)
     assert [name for name in found if "lag" in name or "last_contact" in name] == []
     assert found['ledgermq_put_messages_total{topic="t"}'] == 3
+
+
+async def test_who_recover_has_left_behind_is_shown_by_both_sides(node: Node) -> None:
+    found = await node.read()
+    assert (found["ledgermq_outdated"], found["ledgermq_older_nodes"]) == (0, 0)
+    node.engine.newer_generation = 1
+    node.engine.refused = [OlderNode("n1", ("127.0.0.1", 5), "127.0.0.1:6", 0, 0.0)]
+    found = await node.read()
+    assert (found["ledgermq_outdated"], found["ledgermq_older_nodes"]) == (1, 1)
 
 
 async def test_topics_and_groups_beyond_the_bound_count_as_one(tmp_path: Path) -> None:
