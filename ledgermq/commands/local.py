@@ -67,7 +67,10 @@ def up(
     nodes: Annotated[
         int | None, typer.Option(min=1, max=9, help="Number of brokers; fixed once made.", show_default="3")
     ] = None,
-    namesrv_port: Annotated[int | None, _port("Name server.", 9876)] = None,
+    namesrvs: Annotated[
+        int | None, typer.Option(min=1, max=9, help="Number of name servers.", show_default="1")
+    ] = None,
+    namesrv_port: Annotated[int | None, _port("Name server; further ones on the next ports.", 9876)] = None,
     broker_port: Annotated[
         int | None, _port("Node i listens on this + 10·i, its replication 3 above.", 10911)
     ] = None,
@@ -104,7 +107,7 @@ def up(
         ),
     ] = None,
 ) -> None:
-    """Start a cluster on this machine, in the foreground: name server, brokers, admin, gRPC endpoint.
+    """Start a cluster on this machine, in the foreground: name servers, brokers, admin, gRPC endpoint.
 
     A cluster already in the folder continues with its data. Once a message can be written, one line is
     printed on stdout: READY and the addresses as JSON.
@@ -114,6 +117,7 @@ def up(
     run(
         data,
         nodes=nodes,
+        namesrvs=namesrvs,
         namesrv_port=namesrv_port,
         broker_port=broker_port,
         admin_port=admin_port,

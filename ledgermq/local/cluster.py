@@ -75,8 +75,10 @@ class LocalCluster:
         self._say("Stopped.")
 
     async def _start_and_wait(self) -> None:
-        await self._start(namesrv_command(self.plan))
-        await self._wait_for_port("namesrv", self.plan.namesrv_port)
+        for namesrv in self.plan.namesrvs:
+            await self._start(namesrv_command(self.plan, namesrv))
+        for namesrv in self.plan.namesrvs:
+            await self._wait_for_port(namesrv.name, namesrv.port)
         for node in self.plan.nodes:
             await self._start(node_command(self.plan, node))
         if self.plan.admin_port:
@@ -206,6 +208,7 @@ def up(
     data_dir: Path,
     *,
     nodes: int | None,
+    namesrvs: int | None,
     namesrv_port: int | None,
     broker_port: int | None,
     admin_port: int | None,
@@ -233,6 +236,7 @@ def up(
             load_plan(data_dir),
             data_dir,
             nodes=nodes,
+            namesrvs=namesrvs,
             namesrv_port=namesrv_port,
             broker_port=broker_port,
             admin_port=admin_port,
@@ -297,6 +301,9 @@ async def _run(plan: ClusterPlan, restart: bool) -> None:
 def _ready(plan: ClusterPlan, pids: dict[str, int]) -> dict[str, object]:
     return {
         "namesrv": plan.namesrv_address,
+        "namesrvs": [
+            {"id": each.name, "pid": pids[each.name], "remoting": each.address} for each in plan.namesrvs
+        ],
         "admin": plan.admin_url,
         "grpc": plan.grpc_address,
         "grpcMetrics": plan.grpc_metrics_url if plan.grpc_port else None,
@@ -319,7 +326,8 @@ def ready_table(plan: ClusterPlan, pids: dict[str, int]) -> Table:
     table = Table(title="LedgerMQ is ready", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for name in ("process", "pid", "clients", "metrics"):
         table.add_column(name, justify="right" if name == "pid" else "left", overflow="fold")
-    table.add_row("name server", str(pids["namesrv"]), plan.namesrv_address, "")
+    for namesrv in plan.namesrvs:
+        table.add_row(namesrv.name, str(pids[namesrv.name]), namesrv.address, "")
     for node in plan.nodes:
         table.add_row(node.id, str(pids[node.id]), node.remoting_address, node.metrics_url)
     if plan.admin_url is not None:

@@ -70,6 +70,19 @@ class NodePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class NamesrvPlan:
+    """One name server; they know nothing of each other."""
+
+    name: str
+    port: int
+    home: Path
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterPlan:
     """A whole local cluster. `settings` are broker keys for every node."""
 
@@ -89,6 +102,7 @@ class ClusterPlan:
     """Numbers of the nodes that were added later."""
     left: tuple[int, ...] = ()
     """Numbers of those that were removed."""
+    namesrv_count: int = 1
 
     @property
     def nodes(self) -> tuple[NodePlan, ...]:
@@ -148,8 +162,17 @@ class ClusterPlan:
         raise UserError(f"the cluster in {self.data_dir} has no node {node_id}; its nodes are {there}.")
 
     @property
+    def namesrvs(self) -> tuple[NamesrvPlan, ...]:
+        """The first keeps its name when others are added: `namesrv`, `namesrv-2`, `namesrv-3`."""
+        names = (NAME_SERVER, *(f"{NAME_SERVER}-{number}" for number in range(2, self.namesrv_count + 1)))
+        return tuple(
+            NamesrvPlan(name, self.namesrv_port + at, self.data_dir / name) for at, name in enumerate(names)
+        )
+
+    @property
     def namesrv_address(self) -> str:
-        return f"{HOST}:{self.namesrv_port}"
+        """Of all name servers, separated by `;`, as clients and brokers are given them."""
+        return ";".join(each.address for each in self.namesrvs)
 
     @property
     def admin_url(self) -> str | None:
@@ -212,7 +235,7 @@ class ClusterPlan:
 
         Raises: UserError when two processes would share a port, or a port is out of range.
         """
-        wanted = [(self.namesrv_port, "the name server (--namesrv-port)")]
+        wanted = [(each.port, f"the name server {each.name} (--namesrv-port)") for each in self.namesrvs]
         if self.admin_port:
             wanted.append((self.admin_port, "the admin (--admin-port)"))
         if self.grpc_port:
@@ -237,6 +260,7 @@ class ClusterPlan:
             "version": CHANGED_VERSION if self.joined or self.left else FILE_VERSION,
             "nodes": self.node_count,
             "namesrvPort": self.namesrv_port,
+            "namesrvs": self.namesrv_count,
             "brokerPort": self.broker_port,
             "adminPort": self.admin_port,
             "grpcPort": self.grpc_port,
@@ -261,13 +285,13 @@ def load_plan(data_dir: Path) -> ClusterPlan | None:
         found = values.get("version")
         raise UserError(f"{path} has version {found}; this LedgerMQ reads up to version {CHANGED_VERSION}.")
     numbers = [values.get(key) for key in ("nodes", "namesrvPort", "brokerPort", "adminPort")]
-    numbers.append(values.get("grpcPort", GRPC_PORT))
+    numbers += [values.get("grpcPort", GRPC_PORT), values.get("namesrvs", 1)]
     settings = values.get("broker", {})
     if not isinstance(settings, dict) or not all(isinstance(number, int) for number in numbers):
         raise UserError(
             f"{path} lacks a number, or its settings are no table; correct it, or use another --data."
         )
-    nodes, namesrv_port, broker_port, admin_port, grpc_port = (int(str(number)) for number in numbers)
+    nodes, namesrv_port, broker_port, admin_port, grpc_port, namesrvs = (int(str(each)) for each in numbers)
     return ClusterPlan(
         data_dir,
         nodes,
@@ -279,6 +303,7 @@ def load_plan(data_dir: Path) -> ClusterPlan | None:
         grpc_port,
         _numbers(path, values, "joined"),
         _numbers(path, values, "left"),
+        namesrvs,
     )
 
 
@@ -303,6 +328,7 @@ def merge_plan(
     data_dir: Path,
     *,
     nodes: int | None,
+    namesrvs: int | None,
     namesrv_port: int | None,
     broker_port: int | None,
     admin_port: int | None,
@@ -325,6 +351,7 @@ def merge_plan(
         raise UserError(f"--nodes {plan.node_count} is not between 1 and {NODES_MAX}.")
     return replace(
         plan,
+        namesrv_count=namesrvs or plan.namesrv_count,
         namesrv_port=namesrv_port or plan.namesrv_port,
         broker_port=broker_port or plan.broker_port,
         admin_port=plan.admin_port if admin_port is None else admin_port,

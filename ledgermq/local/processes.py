@@ -18,6 +18,7 @@ from ledgermq.local.plan import (
     NAME_SERVER,
     NODES_MAX,
     ClusterPlan,
+    NamesrvPlan,
     NodePlan,
     node_name,
     require_plan,
@@ -57,15 +58,15 @@ def _log_options(plan: ClusterPlan) -> tuple[str, ...]:
     return () if line_format is None else ("--log-format", str(line_format))
 
 
-def namesrv_command(plan: ClusterPlan) -> Command:
+def namesrv_command(plan: ClusterPlan, namesrv: NamesrvPlan) -> Command:
     argv = (
         *PYTHON_MODULE,
-        *("namesrv", "--host", HOST, "--port", str(plan.namesrv_port)),
-        *("--kv-config", str(plan.data_dir / "namesrv" / "kvConfig.json")),
+        *("namesrv", "--host", HOST, "--port", str(namesrv.port)),
+        *("--kv-config", str(namesrv.home / "kvConfig.json")),
         *(_namesrv_tls_options(plan) if plan.has_known_brokers else ()),
         *_log_options(plan),
     )
-    return Command(NAME_SERVER, argv, plan.logs_dir / "namesrv.log", NAMESRV_STAGE, _AGAIN)
+    return Command(namesrv.name, argv, plan.logs_dir / f"{namesrv.name}.log", NAMESRV_STAGE, _AGAIN)
 
 
 def _namesrv_tls_options(plan: ClusterPlan) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """The plan of a local cluster, kept and laid over with options."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from ledgermq.local.plan import ClusterPlan, Scalar, load_plan, merge_plan, requ
 
 NOTHING_GIVEN: dict[str, Any] = {
     "nodes": None,
+    "namesrvs": None,
     "namesrv_port": None,
     "broker_port": None,
     "admin_port": None,
@@ -34,10 +36,32 @@ def test_plan_saved_is_loaded_as_it_was(tmp_path: Path) -> None:
         "fileReservedTime": 48,
         "x": True,
     }
-    plan = ClusterPlan(tmp_path, 5, 1000, 2000, 3000, settings)
+    plan = ClusterPlan(tmp_path, 5, 1000, 2000, 3000, settings, namesrv_count=2)
     plan.save()
     assert load_plan(tmp_path) == plan
     assert [path.name for path in tmp_path.iterdir()] == ["cluster.toml"]
+
+
+def test_further_name_servers_have_the_next_ports_and_the_first_keeps_its_name(tmp_path: Path) -> None:
+    ClusterPlan(tmp_path, namesrv_port=20_000).save()
+    plan = merge_plan(load_plan(tmp_path), tmp_path, **(NOTHING_GIVEN | {"namesrvs": 3}))
+    assert [(each.name, each.address) for each in plan.namesrvs] == [
+        ("namesrv", "127.0.0.1:20000"),
+        ("namesrv-2", "127.0.0.1:20001"),
+        ("namesrv-3", "127.0.0.1:20002"),
+    ]
+    assert plan.namesrv_address == "127.0.0.1:20000;127.0.0.1:20001;127.0.0.1:20002"
+    taken = replace(plan, broker_port=20_002)
+    with pytest.raises(UserError, match=r"for the name server namesrv-3 .* and for clients of n0"):
+        taken.ports()
+
+
+def test_plan_of_an_earlier_release_has_one_name_server(tmp_path: Path) -> None:
+    text = "version = 1\nnodes = 3\nnamesrvPort = 9000\nbrokerPort = 9100\nadminPort = 0\n"
+    (tmp_path / "cluster.toml").write_text(text)
+    plan = load_plan(tmp_path)
+    assert plan is not None
+    assert plan.namesrv_address == "127.0.0.1:9000"
 
 
 def test_load_plan_none_there(tmp_path: Path) -> None:

@@ -291,7 +291,7 @@ def test_the_first_node_names_the_others_when_it_has_lost_its_disk(tmp_path: Pat
 def test_the_name_server_of_a_local_cluster_knows_members_that_come_later(tmp_path: Path) -> None:
     plan = ClusterPlan(tmp_path)
     write_files(plan)
-    assert "ledgermq://broker-a/n8" in " ".join(namesrv_command(plan).argv)
+    assert "ledgermq://broker-a/n8" in " ".join(namesrv_command(plan, plan.namesrvs[0]).argv)
     assert namesrv_tls_options(tmp_path, "b", "b", ["n0"], "permissive")
 
 

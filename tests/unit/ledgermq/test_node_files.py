@@ -60,7 +60,7 @@ def test_a_folder_of_an_earlier_version_gets_certificates(tmp_path: Path) -> Non
 
 def test_the_plan_keeps_that_certificates_are_off(tmp_path: Path) -> None:
     options: dict[str, Any] = dict.fromkeys(
-        ("nodes", "namesrv_port", "broker_port", "admin_port", "grpc_port")
+        ("nodes", "namesrvs", "namesrv_port", "broker_port", "admin_port", "grpc_port")
     )
     off = merge_plan(None, tmp_path, **options, settings={}, has_replication_tls=False)
     off.save()
@@ -130,7 +130,7 @@ def test_a_cluster_with_tls_has_certificates_that_all_its_processes_use(tmp_path
     assert config.client_tls == ClientTls(folder / "ca.pem", folder / "n1.pem", folder / "n1.key")
     assert config.replication_tls is None
     assert server_tls(config.server_tls) is not None
-    options = " ".join(namesrv_command(plan).argv)
+    options = " ".join(namesrv_command(plan, plan.namesrvs[0]).argv)
     assert f"--tls-mode enforcing --tls-cert {folder}/namesrv.pem --tls-key {folder}/namesrv.key" in options
     assert f"--broker-tls-ca {folder}/ca.pem" in " ".join(admin_command(plan).argv)
 
@@ -141,7 +141,7 @@ def test_a_cluster_without_tls_for_clients_serves_them_over_plain_text(tmp_path:
     config = load_config(tmp_path / "n1" / "broker.toml")
     assert config.client_tls is None
     assert server_tls(config.server_tls) is None
-    assert "--tls-mode permissive" in " ".join(namesrv_command(plan).argv)
+    assert "--tls-mode permissive" in " ".join(namesrv_command(plan, plan.namesrvs[0]).argv)
     assert "-tls" not in " ".join(admin_command(plan).argv)
 
 
@@ -152,7 +152,7 @@ def test_the_name_server_knows_the_nodes_by_their_certificates(
     plan = ClusterPlan(tmp_path, settings={**settings, "brokerName": "b-1", "dLegerGroup": "group|1"})
     write_files(plan)
     folder = tmp_path / "certificates"
-    options = " ".join(namesrv_command(plan).argv)
+    options = " ".join(namesrv_command(plan, plan.namesrvs[0]).argv)
     assert f"--tls-ca {folder}/ca.pem --tls-client-auth optional" in options
     uris = ",".join(f"certificate:ledgermq://group%7C1/{node}" for node in ("n0", "n1", "n2"))
     assert f"--broker-identity b-1={uris}" in options
@@ -164,7 +164,7 @@ def test_a_cluster_without_any_certificates_registers_by_its_address(tmp_path: P
     plan = ClusterPlan(tmp_path, has_replication_tls=False)
     write_files(plan)
     assert load_config(tmp_path / "n0" / "broker.toml").namesrv_tls is None
-    options = " ".join(namesrv_command(plan).argv)
+    options = " ".join(namesrv_command(plan, plan.namesrvs[0]).argv)
     assert "-tls" not in options
     assert "--broker-identity" not in options
 
@@ -179,4 +179,4 @@ def test_certificates_of_ones_own_without_one_of_the_name_server_are_used_as_the
     config = load_config(tmp_path / "n0" / "broker.toml")
     assert config.replication_tls is not None
     assert config.namesrv_tls is None
-    assert "-tls" not in " ".join(namesrv_command(plan).argv)
+    assert "-tls" not in " ".join(namesrv_command(plan, plan.namesrvs[0]).argv)

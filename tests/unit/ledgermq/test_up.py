@@ -14,14 +14,15 @@ from ledgermq.local.plan import ClusterPlan
 from remoting.client.tls import client_tls_from
 
 PIDS = {"namesrv": 1234567, "n0": 1234568, "n1": 1234569, "n2": 1234570, "admin": 1234571, "grpc": 1234572}
+PIDS |= {"namesrv-2": 1234573}
 
 
 def test_addresses_are_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
-    plan = ClusterPlan(tmp_path)
+    plan = ClusterPlan(tmp_path, namesrv_count=2)
     out = io.StringIO()
     Console(file=out, width=80).print(ready_table(plan, PIDS))
     text = out.getvalue()
-    wanted = [plan.namesrv_address, str(plan.admin_url), f"{plan.admin_url}/metrics"]
+    wanted = [*(each.address for each in plan.namesrvs), str(plan.admin_url), f"{plan.admin_url}/metrics"]
     wanted += [address for node in plan.nodes for address in (node.remoting_address, node.metrics_url)]
     assert [address for address in wanted if address not in text] == []
     assert [str(pid) for pid in PIDS.values() if str(pid) not in text] == []
@@ -30,8 +31,8 @@ def test_addresses_are_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
 def test_a_process_that_there_is_not_has_no_address(tmp_path: Path) -> None:
     out = io.StringIO()
     plan = ClusterPlan(tmp_path, admin_port=0, grpc_port=0)
-    brokers = {name: pid for name, pid in PIDS.items() if name not in ("admin", "grpc")}
-    Console(file=out, width=80).print(ready_table(plan, brokers))
+    others = {name: pid for name, pid in PIDS.items() if name not in ("admin", "grpc")}
+    Console(file=out, width=80).print(ready_table(plan, others))
     assert [word for word in ("admin", "gRPC", "None", ":0") if word in out.getvalue()] == []
 
 
