@@ -111,12 +111,17 @@ class Checker:
         self.in_use.pop(name, None)
 
     def known_ids(self) -> set[str]:
-        """Who is a member in the last committed configuration, or in one that may yet be committed."""
+        """Who is a member in the last committed configuration, or in one that may yet be committed: in the log
+        of a voter. A learner that no other node knows leads nobody.
+        """
         last = self.configuration
         if last is None:
             return {each for entry in self.in_use.values() for each in entry.configuration.ids}
         later = [
-            entry for entry in self.in_use.values() if (entry.term, entry.index) > (last.term, last.index)
+            entry
+            for name, entry in self.in_use.items()
+            if (entry.term, entry.index) > (last.term, last.index)
+            and name in {*last.configuration.voters, *entry.configuration.voters}
         ]
         return {each for entry in (last, *later) for each in entry.configuration.ids}
 
