@@ -285,9 +285,10 @@ sends of the flood, since the log is one queue."""
 UPGRADED = """\
 Three nodes are [replaced one after the other](upgrading.md) while one sync producer ({client}) sends a
 message after the other, 10 ms apart (load {load_before} on {cores} cores before the run, commit {commit}).
-After leadership was handed over the operator waits until the producer has asked for routes again. A node of
-{old} refuses what reaches it after that; one of this release forwards it to the new leader, so that nothing
-fails on the way back, whose leader is of this release. "before" are the five seconds before."""
+A node of this release that has handed leadership over forwards what still reaches it to the new leader, and
+the operator waits until the producer has asked for routes again: nothing fails on the way back. A node of
+{old} refuses it, so it is stopped at once and started as this release, which forwards: sends fail for as
+long as that takes. "before" are the five seconds before."""
 CHANGED = """\
 Each kind of [change of the members](members.md) of a group of three, one after the other, while one sync
 producer ({client}, which asks for routes every {poll_ms} ms) sends a message after the other, 10 ms apart

@@ -2,8 +2,8 @@
 leadership handed over first: the longest time between two acknowledgements, the times of the sends, errors.
 
 The producer is RocketMQ's with its defaults, two retries among them. It asks for routes every 30 s by
-default; another run asks every second. After leadership was handed over the operator waits that long before
-the node is stopped, as docs/upgrading.md says.
+default; another run asks every second. After a node of this release has handed leadership over the operator
+waits that long before it is stopped; one of 0.1.0 is stopped at once, as docs/upgrading.md says.
 
 usage: python -m bench.rolling_upgrade [--poll-ms 1000 30000] [--save rolling-upgrade]
 """
@@ -52,8 +52,8 @@ async def measure(poll_ms: int) -> dict[str, Any]:
                 began_ms = time.time() * 1000
                 for node_id in await followers_first(cluster):
                     await cluster.replace(node_id, target, settle_s=poll_ms / 1000 + 1)
+                await asyncio.sleep(poll_ms / 1000 + 1)  # until no route from before is in use
                 spans[direction] = began_ms, time.time() * 1000
-            await asyncio.sleep(STEADY_S)
             stop.touch()
             rows = await asyncio.to_thread(finish, producer, out)
         finally:

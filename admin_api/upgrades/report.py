@@ -178,7 +178,8 @@ def _steps(group: GroupView, target: Target) -> Iterator[str]:
         if node not in followers:
             others = [each.id for each in group.nodes if each.id not in (node.id, None)]
             yield f"hand leadership over: `ledgermq transfer-leader {others[0] if others else ''}`".rstrip()
-            yield f"{_name(node)}: the same, last"
+            when = "at once" if release_of(node) == FIRST_RELEASE else "30 s later"
+            yield f"{_name(node)}: the same, last, {when} (clients still send to it)"
     level = format_level_of(group)
     if old or (level is not None and level < target.format_level_max):
         yield (

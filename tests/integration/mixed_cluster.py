@@ -160,11 +160,12 @@ class MixedCluster:
         """One step of a rolling upgrade, as docs/upgrading.md describes it: leadership is handed over, the
         node stops, and starts as the other release; it ends when the leader is in touch with all.
 
-        settle_s: how long clients have to ask for routes between the first two.
+        settle_s: how long clients have to ask for routes between the first two, while a node of this release
+        forwards what they still send to it. One of an earlier release refuses that: it is replaced at once.
         """
         if self.leader() == node_id:
             await self.hand_over(node_id)
-            await asyncio.sleep(settle_s)
+            await asyncio.sleep(settle_s if self.nodes[node_id].release is THIS else 0)
         await self.end_node(node_id)
         self.start_node(node_id, release)
         await self.wait_answers(node_id)
