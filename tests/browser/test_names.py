@@ -92,7 +92,7 @@ def visit(page: Page, stage: Stage, address: str) -> None:
     [
         pytest.param(DESK, STRETCHED, id="desk, all"),
         pytest.param(NARROW, ONE_STRETCHED, id="narrow, one", marks=pytest.mark.long),
-        pytest.param(PHONE, STRETCHED, id="phone, all"),
+        pytest.param(PHONE, STRETCHED, id="phone, all", marks=pytest.mark.long),
         pytest.param(DESK, ONE_STRETCHED, id="desk, one", marks=pytest.mark.long),
         pytest.param(NARROW, STRETCHED, id="narrow, all", marks=pytest.mark.long),
         pytest.param(PHONE, ONE_STRETCHED, id="phone, one", marks=pytest.mark.long),

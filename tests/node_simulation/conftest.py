@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 
-@pytest.fixture
-def collect_between_runs() -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def _collect_between_runs() -> Iterator[None]:
     """A run makes millions of objects and hardly any cycles: collecting within it only costs time."""
     gc.disable()
     yield

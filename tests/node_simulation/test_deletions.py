@@ -25,7 +25,6 @@ from tests.node_simulation.world import ROOT, World
 from tests.simulation.invariants import InvariantError
 from tests.support.long_runs import is_long_run
 
-pytestmark = pytest.mark.usefixtures("collect_between_runs")
 SEEDS = range(9_000, 9_000 + int(os.environ.get("LEDGERMQ_DELETION_SEEDS", "4" if is_long_run() else "2")))
 CALM = deletion_options(Options(seed=1, safety_ms=5_000, config=FILES))
 KILLS = replace(CALM, faults=FaultOptions(crash_ms=1_000, leader_bias=0.9, down_max_ms=500))

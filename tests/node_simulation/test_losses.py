@@ -16,7 +16,6 @@ from tests.node_simulation.script import FILES, Client, Script
 from tests.node_simulation.world import ROOT, World
 from tests.simulation.invariants import InvariantError
 
-pytestmark = pytest.mark.usefixtures("collect_between_runs")
 REPLICATED = {**FILES, "durability": "replicated"}
 CALM = Options(seed=1, safety_ms=12_000, config=REPLICATED)
 POWER = replace(

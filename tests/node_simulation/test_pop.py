@@ -28,9 +28,6 @@ CALM = Options(seed=1, safety_ms=6_000, config=FILES)
 KILLS = replace(CALM, faults=FaultOptions(crash_ms=1_000, leader_bias=0.9, down_max_ms=500))
 
 
-pytestmark = pytest.mark.usefixtures("collect_between_runs")
-
-
 def run(options: Options) -> PopWorkload:
     world = World(options, workload=pop_workload)
     world.run()

@@ -14,7 +14,6 @@ from remoting.route import DEFAULT_TOPIC
 from tests.node_simulation.machine import Machine
 from tests.node_simulation.script import PAUSE_S, Client, Script
 
-pytestmark = pytest.mark.usefixtures("collect_between_runs")
 KEYED = "Keyed"
 FOREVER_MS = 2**62
 SENT_EACH = 15

@@ -15,7 +15,6 @@ from tests.node_simulation.world import World
 from tests.simulation.invariants import InvariantError
 from tests.support.long_runs import is_long_run
 
-pytestmark = pytest.mark.usefixtures("collect_between_runs")
 SEEDS = range(9_000, 9_000 + int(os.environ.get("LEDGERMQ_READ_SEEDS", "8" if is_long_run() else "2")))
 FILES = {"data_file_bytes": 64 << 10, "index_file_bytes": 16 << 10, "queue_file_bytes": 2_000}
 LONG_REIGNS = {"election_timeout_min_ms": 300, "election_timeout_max_ms": 4_000, "heartbeat_interval_ms": 100}

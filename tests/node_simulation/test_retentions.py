@@ -26,7 +26,6 @@ from tests.node_simulation.retentions import KINDS, RetentionOptions
 from tests.node_simulation.world import World
 from tests.simulation.invariants import InvariantError
 
-pytestmark = pytest.mark.usefixtures("collect_between_runs")
 FILES = {"index_file_bytes": 16 << 10, "queue_file_bytes": 2_000}
 EAGER = RetentionOptions(kept_ms=1_000, waits=False)
 RETAINING = Options(

@@ -18,7 +18,6 @@ from tests.node_simulation.world import World
 from tests.simulation.invariants import InvariantError
 from tests.support.long_runs import is_long_run
 
-pytestmark = pytest.mark.usefixtures("collect_between_runs")
 SEEDS = range(4_000, 4_000 + int(os.environ.get("LEDGERMQ_WORKLOAD_SEEDS", "6" if is_long_run() else "2")))
 FILES = {"data_file_bytes": 64 << 10, "index_file_bytes": 16 << 10, "queue_file_bytes": 2_000}
 CALM = Options(seed=1, safety_ms=5_000, config=FILES)

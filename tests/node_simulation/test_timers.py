@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
@@ -38,15 +37,6 @@ CALM = Options(seed=1, safety_ms=5_000, config=FILES | TIMERS)
 KILLS = replace(CALM, faults=FaultOptions(crash_ms=1_000, leader_bias=0.9, down_max_ms=500))
 POWER = replace(CALM, faults=replace(KILLS.faults, power_probability=0.5, crash_majority_probability=0.3))
 ROLLS = replace(KILLS, config=CALM.config | ROLLING)
-
-
-@pytest.fixture(autouse=True)
-def _collect_between_runs() -> Iterator[None]:
-    """A run makes millions of objects and hardly any cycles: collecting within it only costs time."""
-    gc.disable()
-    yield
-    gc.enable()
-    gc.collect()
 
 
 @pytest.fixture(autouse=True)

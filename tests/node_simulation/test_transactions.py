@@ -24,7 +24,6 @@ from tests.node_simulation.world import World
 from tests.simulation.invariants import InvariantError
 from tests.support.long_runs import is_long_run
 
-pytestmark = pytest.mark.usefixtures("collect_between_runs")
 SEEDS = range(3_000, 3_000 + int(os.environ.get("LEDGERMQ_TRANSACTION_SEEDS", "8" if is_long_run() else "2")))
 FILES = {"data_file_bytes": 64 << 10, "index_file_bytes": 16 << 10, "queue_file_bytes": 2_000}
 CALM = Options(seed=1, safety_ms=6_000, config=FILES | CHECKS)
@@ -122,6 +121,7 @@ def test_a_commit_that_nobody_finishes_is_found(monkeypatch: pytest.MonkeyPatch)
         run_seeds(KILLS)
 
 
+@pytest.mark.long
 def test_world_repeats_a_seed() -> None:
     first, second = (World(transaction_options(3_001), workload=transaction_workload) for _ in range(2))
     assert first.run() == second.run()

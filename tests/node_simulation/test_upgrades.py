@@ -19,7 +19,6 @@ from tests.node_simulation.upgrades import OldTransport
 from tests.node_simulation.world import World
 from tests.simulation.invariants import InvariantError
 
-pytestmark = pytest.mark.usefixtures("collect_between_runs")
 FILES = {"data_file_bytes": 64 << 10, "index_file_bytes": 16 << 10, "queue_file_bytes": 2_000}
 SEEDS = range(3)
 UPGRADING = Options(

@@ -190,6 +190,7 @@ def archiving(namesrv: str, topic: str, path: Path) -> Iterator[psutil.Popen]:
     assert alive == [], f"Spark outlives its driver: {log.read_text()[-2000:]}"
 
 
+@pytest.mark.long
 def test_kills_of_the_leader_and_of_the_job_leave_it_whole(
     spark: SparkSession, killable_cluster: Cluster, tmp_path: Path
 ) -> None:
