@@ -50,8 +50,8 @@ class NodeProcess:
 
 
 def free_ports(nodes: int) -> tuple[int, int, int]:
-    """A name server port, the first of the brokers' ports and an admin port, and behind this one a port for
-    gRPC and that of its metrics: all free just now.
+    """A name server port, the first of the brokers' ports and an admin port; behind the first a port for a
+    second name server, and behind the last one for gRPC and that of its metrics: all free just now.
     """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS_MAX
     begin = PORTS_FROM + worker * PORTS_FOR_A_WORKER
@@ -61,12 +61,13 @@ def free_ports(nodes: int) -> tuple[int, int, int]:
         family = [
             first,
             first + 1,
+            first + 1 + METRICS_PORT_STEP,
             first + 2,
-            first + 2 + METRICS_PORT_STEP,
+            first + 3,
             *(port + offset for port in brokers for offset in PORT_OFFSETS),
         ]
         if all(map(is_free, family)):
-            return first, brokers[0], first + 1
+            return first + 2, brokers[0], first
     raise AssertionError(f"no free family of ports in {PORT_TRIES} tries")
 
 
@@ -83,6 +84,8 @@ class Cluster:
         self.admin = f"http://127.0.0.1:{self.admin_port}"
         self.grpc_port = self.admin_port + 1
         self.grpc = f"127.0.0.1:{self.grpc_port}"
+        self.namesrvs: dict[str, int] = {}
+        """The process ids of the name servers."""
         self.nodes: dict[str, NodeProcess] = {}
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._restarted: list[subprocess.Popen[bytes]] = []
@@ -117,6 +120,8 @@ class Cluster:
             ready = wait_for("READY", lambda: self._read_ready(supervisor, name), READY_LIMIT_S)
         finally:
             self._started += self._children()
+        self.namesrv = ready["namesrv"]
+        self.namesrvs = {each["id"]: each["pid"] for each in ready["namesrvs"]}
         self.nodes = {
             node["id"]: NodeProcess(
                 node["id"], node["pid"], node["remoting"], node["replication"], node["metrics"]
@@ -229,9 +234,10 @@ class Cluster:
         return psutil.Process(self._supervisor.pid).children(recursive=True)
 
     def processes(self) -> dict[str, psutil.Process]:
-        """What `ledgermq up` runs, by name: the nodes, `namesrv`, `admin_api`, and `up` itself."""
+        """What `ledgermq up` runs, by name: nodes, name servers, `admin_api`, and `up` itself."""
         assert self._supervisor is not None
         by_pid = {node.pid: node_id for node_id, node in self.nodes.items()}
+        by_pid |= {pid: name for name, pid in self.namesrvs.items()}
         found = {"up": psutil.Process(self._supervisor.pid)}
         for process in self._children():
             found[by_pid.get(process.pid) or _module_of(process)] = process
