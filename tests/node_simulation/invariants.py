@@ -111,8 +111,8 @@ class Checker:
         self.in_use.pop(name, None)
 
     def known_ids(self) -> set[str]:
-        """Who is a member in the last committed configuration, or in one that may yet be committed, since it is
-        in the log of a voter. A learner that no other node knows leads no one.
+        """Who is a member in the last committed configuration, or in one that may be committed yet: it is in
+        the log of a voter. A learner that no other node knows leads no one.
         """
         last = self.configuration
         if last is None:
