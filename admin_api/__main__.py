@@ -122,7 +122,7 @@ def _serve(args: argparse.Namespace, wanted: Settings, policy: Policy, audit: Au
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m admin_api", description=__doc__)
     add = parser.add_argument
-    add("--namesrv", required=True, metavar="HOST:PORT", help="the name server to ask")
+    add("--namesrv", required=True, metavar="HOST:PORT", help="the name server; several: HOST:PORT;HOST:PORT")
     add("--host", default="127.0.0.1", help="the address to listen on (default %(default)s)")
     add("--port", type=int, default=8080, help="the port to listen on (default %(default)s)")
     add("--tokens", type=Path, metavar="FILE", help=f"TOML file of tokens (or environment {ENVIRONMENT_KEY})")

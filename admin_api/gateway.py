@@ -106,6 +106,7 @@ class Trouble:
 
     address: str
     problem: str
+    code: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +203,7 @@ class Gateway:
         troubles: dict[Trouble, None] = {}
         for key, (answer, error) in zip(wanted, outcomes, strict=True):
             if error is not None:
-                troubles[Trouble(error.address, str(error))] = None
+                troubles[Trouble(error.address, str(error), error.code)] = None
             else:
                 answers[key] = answer  # type: ignore[assignment]  # there is an answer where there is no error
         return Gathered(answers, tuple(troubles))

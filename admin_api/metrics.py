@@ -71,8 +71,8 @@ class AdminMetrics(Collector):
 
 def _cluster(view: ClusterView) -> Iterator[Metric]:
     groups = view.groups
-    is_up = view.namesrv.state is NodeState.UP
-    yield gauge("cluster_namesrv_up", "1: the name server answers.", is_up)
+    namesrvs: list[Row] = [((each.address,), each.state is NodeState.UP) for each in view.namesrvs]
+    yield gauges("cluster_namesrv_up", "1: the name server answers.", ("address",), namesrvs)
     writable: list[Row] = [((each.group,), each.state is GroupState.WRITABLE) for each in groups]
     yield gauges("cluster_writable", "1: the group has a leader that takes messages.", ("group",), writable)
     terms: list[Row] = [((each.group,), each.term) for each in groups]

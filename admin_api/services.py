@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from admin_api.access.places import Places
     from admin_api.access.service import AccessReader
     from admin_api.access.switching import Switches
-    from admin_api.brokers.changes import BrokerChanger, CleaningService, NameServer
+    from admin_api.brokers.changes import BrokerChanger, CleaningService, NameServers
     from admin_api.brokers.service import BrokerService
     from admin_api.cluster.grpc_clients import GrpcClients
     from admin_api.cluster.members import Members
@@ -69,7 +69,7 @@ class Services:
         from admin_api.sources.messages import MessageSource
         from admin_api.sources.offsets import OffsetSource
 
-        source = MessageSource(self.gateway, self.settings.namesrv)
+        source = MessageSource(self.gateway)
         return Messages(self.gateway, self.directory, source, OffsetSource(self.gateway))
 
     @cached_property
@@ -78,7 +78,7 @@ class Services:
         from admin_api.sources.messages import MessageSource
         from admin_api.sources.offsets import OffsetSource
 
-        source = MessageSource(self.gateway, self.settings.namesrv)
+        source = MessageSource(self.gateway)
         return DlqQueues(self.gateway, self.directory, source, OffsetSource(self.gateway))
 
     @cached_property
@@ -103,14 +103,12 @@ class Services:
     @cached_property
     def health_checks(self) -> "HealthChecks":
         from admin_api.health_checks.service import HealthChecks
-        from admin_api.sources.name_server import NameServerSource
 
         groups, dead_letters = self.consumer_groups, self.dlq_queues
         return HealthChecks(
             self.gateway,
             self.directory,
             self.reader,
-            NameServerSource(self.gateway, self.settings.namesrv),
             groups.find,
             groups.overview.invalidate,
             dead_letters.groups,
@@ -124,11 +122,10 @@ class Services:
         return GrpcClients(self.gateway, self.directory)
 
     @cached_property
-    def name_server(self) -> "NameServer":
-        from admin_api.brokers.changes import NameServer
-        from admin_api.sources.name_server import NameServerSource
+    def name_servers(self) -> "NameServers":
+        from admin_api.brokers.changes import NameServers
 
-        return NameServer(NameServerSource(self.gateway, self.settings.namesrv), self.directory)
+        return NameServers(self.directory.name_servers)
 
     @cached_property
     def replication(self) -> "Replication":

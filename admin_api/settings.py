@@ -5,7 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from remoting.client.protocol import split_address
+from remoting.client.routes import name_server_addresses
 from remoting.client.tls import ClientTls
+from remoting.errors import ConnectFailedError
 
 QUERIES_KEY: Final = "LEDGERMQ_ADMIN_QUERIES"
 """Of the environment: the bound on expensive queries, as in `300/30`."""
@@ -18,7 +21,7 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`namesrv` is the host:port of the name server."""
+    """`namesrv` is the host:port of the name server; several are separated by `;`. Raises: SettingsError."""
 
     namesrv: str
     tls: ClientTls | None = None
@@ -62,6 +65,29 @@ class Settings:
     """for all; one more waits for its turn,"""
     costly_wait_ms: int = 10_000
     """so long at most, and is answered 429 then."""
+
+    def __post_init__(self) -> None:
+        name_servers_of(self.namesrv)
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """The addresses in `namesrv`."""
+        return name_servers_of(self.namesrv)
+
+
+def name_servers_of(text: str) -> tuple[str, ...]:
+    """The addresses in `host:port;host:port`, each once. Raises: SettingsError."""
+    addresses = tuple(dict.fromkeys(name_server_addresses(text)))
+    if not addresses:
+        raise SettingsError("No name server is given: host:port, or several, separated by `;`.")
+    for address in addresses:
+        try:
+            _, port = split_address(address)
+        except ConnectFailedError:
+            port = 0
+        if not 0 < port < 65_536:
+            raise SettingsError(f"The name server {address[:100]!r} is not host:port.")
+    return addresses
 
 
 def with_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:

@@ -31,8 +31,15 @@ def show_cluster(view: Json) -> None:
                 write(Styled(printable(f"{who}: {node['problem']}")))
     for endpoint in view.get("grpcEndpoints", ()):
         write(endpoint_line(endpoint))
-    if view["namesrv"]["problem"]:
-        remark(f"name server {view['namesrv']['address']}: {view['namesrv']['problem']}")
+    for namesrv in namesrvs_of(view):
+        if namesrv["problem"]:
+            remark(f"name server {namesrv['address']}: {namesrv['problem']}")
+
+
+def namesrvs_of(view: Json) -> list[Json]:
+    """Each name server; an admin service of an earlier release reports one."""
+    found: list[Json] = view.get("namesrvs") or [view["namesrv"]]
+    return found
 
 
 def endpoint_line(endpoint: Json) -> Styled:

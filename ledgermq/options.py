@@ -16,8 +16,30 @@ DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 DataDir = Annotated[
     Path, typer.Option("--data", envvar="LEDGERMQ_DATA", metavar="DIR", help="Folder of the cluster's data.")
 ]
+
+
+def _require_addresses(text: str) -> str:
+    """Raises: UserError."""
+    if text == DEFAULT_NAMESRV:
+        return text  # a command that asks an admin service starts without these modules
+    from admin_api.settings import SettingsError, name_servers_of
+
+    try:
+        name_servers_of(text)
+    except SettingsError as error:
+        raise UserError(str(error), WRONG_USAGE) from None
+    return text
+
+
 Namesrv = Annotated[
-    str, typer.Option("--namesrv", envvar="LEDGERMQ_NAMESRV", metavar="HOST:PORT", help="The name server.")
+    str,
+    typer.Option(
+        "--namesrv",
+        envvar="LEDGERMQ_NAMESRV",
+        metavar="HOST:PORT",
+        help="The name server; several are separated by `;`.",
+        callback=_require_addresses,
+    ),
 ]
 Admin = Annotated[
     str | None,

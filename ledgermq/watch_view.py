@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 import orjson
 
 from ledgermq.calls import Call, sentence
-from ledgermq.cluster_view import STOCK_WORDS, is_stock, node_state
+from ledgermq.cluster_view import STOCK_WORDS, is_stock, namesrvs_of, node_state
 from ledgermq.errors import UserError
 from ledgermq.output import Column, Json, cell, duration, moment, number, printable
 
@@ -244,8 +244,9 @@ class Watched:
             lines += [title, _table(rows, _NODES)]
             lines += [Text(_election(each), "dim") for each in (group["elections"] or [])[-_ELECTIONS:][::-1]]
             lines.append(Text())
-        if view["namesrv"]["problem"]:
-            lines.append(Text(f"name server: {printable(view['namesrv']['problem'])}", "bold red"))
+        for namesrv in namesrvs_of(view):
+            if namesrv["problem"]:
+                lines.append(Text(f"name server: {printable(namesrv['problem'])}", "bold red"))
         return lines
 
     def _groups(self, page: Json, at_s: float) -> "list[RenderableType]":

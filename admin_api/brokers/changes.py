@@ -1,12 +1,12 @@
-"""Changes of brokers and of the name server: keys of their configuration, previewed with the current values,
-the name server's key-value table, write permissions, and clean-up of brokers.
+"""Changes of brokers and of name servers: keys of their configuration, previewed with the current values,
+the name servers' key-value table, write permissions, and clean-up of brokers.
 """
 
 import asyncio
 import difflib
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
@@ -29,7 +29,7 @@ from admin_api.schema import RequestSchema, Schema
 from admin_api.security.masking import masked
 from admin_api.sources.broker_admin import BrokerSettings, ConfigSource, Garbage, clean
 from admin_api.sources.brokers import BrokerDirectory
-from admin_api.sources.name_server import NameServerSource
+from admin_api.sources.name_server import NameServerSource, NameServersSource
 
 NEAR_NAMES_MAX: Final = 3
 
@@ -137,11 +137,22 @@ def _unknown(settings: Mapping[str, str], current: BrokerSettings) -> Iterator[s
             yield f"the broker has no key {key}{hint}"
 
 
+class NameServerConfig(Schema):
+    """One name server."""
+
+    address: str
+    config: dict[str, str] | None = Field(
+        description="every key with its value in force; secrets masked; null: it does not answer"
+    )
+    problem: str | None = None
+
+
 class NameServerView(Schema):
-    """The name server that this service asks."""
+    """The name servers that this service asks; `address` and `config` are of the first that answers."""
 
     address: str
     config: dict[str, str] = Field(description="every key with its value in force; secrets masked")
+    name_servers: list[NameServerConfig]
 
 
 class NameServerChange(RequestSchema):
@@ -181,25 +192,31 @@ class Cleaning(RequestSchema):
 _TEXT_MAX = 200
 
 
-class NameServer:
-    """Reads and changes. What is asked raises AskError."""
+class NameServers:
+    """Reads while one answers; changes all. What is asked raises AskError when none answers."""
 
-    def __init__(self, source: NameServerSource, directory: BrokerDirectory) -> None:
+    def __init__(self, source: NameServersSource) -> None:
         self._source = source
-        self._directory = directory
 
     async def view(self) -> NameServerView:
-        values = await self._source.config()
-        shown = {key: masked(key, value) or "" for key, value in values.items()}
-        return NameServerView(address=self._source.address, config=shown)
+        asked = await self._source.ask(lambda server: server.config())
+        problems = {trouble.address: trouble.problem for trouble in asked.troubles}
+        configs = {address: _shown(values) for address, values in asked.answers.items()}
+        first = next(iter(configs))
+        servers = [
+            NameServerConfig(address=each, config=configs.get(each), problem=problems.get(each))
+            for each in self._source.addresses
+        ]
+        return NameServerView(address=first, config=configs[first], name_servers=servers)
 
     async def items(self, namespace: str) -> ItemsView:
-        """Raises: NotFoundError."""
-        items = await self._source.items(namespace)
-        if items is None:
+        """Where their items differ, those of the first that answers. Raises: NotFoundError."""
+        asked = await self._source.ask(lambda server: server.items(namespace))
+        tables = [items for items in asked.answers.values() if items is not None]
+        if not tables:
             raise NotFoundError(f"The name server has no item of the namespace {namespace}.")
-        shown = {key: masked(key, value) or "" for key, value in items.items()}
-        return ItemsView(namespace=namespace, items=shown)
+        merged = {key: value for items in reversed(tables) for key, value in items.items()}
+        return ItemsView(namespace=namespace, items=_shown(merged))
 
     def configure(self, values: Mapping[str, str]) -> FunctionChange:
         """Raises: InvalidError."""
@@ -208,66 +225,112 @@ class NameServer:
                 raise InvalidError(f"{key[:_TEXT_MAX]!r} cannot be a key, or has a value of several lines.")
 
         async def preview() -> Preview:
-            now = await self._source.config()
-            unknown = ", ".join(sorted(values.keys() - now.keys()))
+            asked = await self._source.ask(lambda server: server.config())
+            unknown = {key for now in asked.answers.values() for key in values.keys() - now}
             if unknown:  # RocketMQ's would take it, and do nothing
-                raise InvalidError(f"The name server has no key {unknown}.")
-            effects = (
-                Effect(key, masked(key, now.get(key)), masked(key, value)) for key, value in values.items()
+                raise InvalidError(f"The name server has no key {', '.join(sorted(unknown))}.")
+            effects = tuple(
+                Effect(self._at(address, key), masked(key, now.get(key)), masked(key, value))
+                for address, now in asked.answers.items()
+                for key, value in values.items()
             )
-            return Preview(Action.NAMESRV_CONFIG, target, tuple(effects))
+            return Preview(Action.NAMESRV_CONFIG, target, effects, left_out=asked.troubles)
 
-        async def execute(_: Preview) -> Sequence[Outcome]:
-            before = await self._source.config()
-            await self._source.configure(values)
+        async def configure(server: NameServerSource) -> Sequence[Outcome]:
+            before = await server.config()
+            await server.configure(values)
             try:
-                after = await self._source.config()
+                after = await server.config()
             except AskError as silence:
                 return unread_outcomes(values, silence)
             return settings_outcomes(values, before, after)
 
-        target = f"name server {self._source.address}"
-        return FunctionChange(Action.NAMESRV_CONFIG, target, preview, execute)
+        target = f"name server {', '.join(self._source.addresses)}"
+        return FunctionChange(Action.NAMESRV_CONFIG, target, preview, self._at_each(configure))
 
     def put_item(self, namespace: str, key: str, value: str | None) -> FunctionChange:
         """`value` None deletes it."""
 
         async def preview() -> Preview:
-            before = (await self._source.items(namespace) or {}).get(key)
-            if before is None and value is None:
+            asked = await self._source.ask(lambda server: server.items(namespace))
+            before = {address: (items or {}).get(key) for address, items in asked.answers.items()}
+            if value is None and not any(item is not None for item in before.values()):
                 raise NotFoundError(f"{target} does not exist.")
-            effect = Effect(key, masked(key, before), masked(key, value))
-            return Preview(Action.NAMESRV_KV, target, (effect,), is_destructive=value is None)
+            effects = tuple(
+                Effect(self._at(address, key), masked(key, item), masked(key, value))
+                for address, item in before.items()
+            )
+            is_destructive = value is None
+            left_out = asked.troubles
+            return Preview(
+                Action.NAMESRV_KV, target, effects, is_destructive=is_destructive, left_out=left_out
+            )
 
-        async def execute(_: Preview) -> Sequence[Outcome]:
+        async def put(server: NameServerSource) -> Sequence[Outcome]:
             if value is None:
-                await self._source.delete(namespace, key)
+                await server.delete(namespace, key)
             else:
-                await self._source.put(namespace, key, value)
+                await server.put(namespace, key, value)
             return (Outcome(key, ok=True),)
 
         target = f"item {key} of {namespace}"
-        return FunctionChange(Action.NAMESRV_KV, target, preview, execute)
+        return FunctionChange(Action.NAMESRV_KV, target, preview, self._at_each(put))
 
     def allow_writes(self, broker_name: str, *, allow: bool) -> FunctionChange:
         """Only routes change: a broker registers its own permissions again when a topic of its changes."""
 
         async def preview() -> Preview:
-            listed = (await self._directory.current()).listed
-            if broker_name not in {entry.broker_name for entry in listed}:
+            asked = await self._source.ask(lambda server: server.brokers())
+            listing = [address for address, info in asked.answers.items() if broker_name in info.brokers]
+            if not listing:
                 raise NotFoundError(f"The name server lists no broker {broker_name}.")
-            effect = Effect(
-                f"routes to {broker_name}", None, "readable and writable" if allow else "readable only"
+            after = "readable and writable" if allow else "readable only"
+            effects = tuple(
+                Effect(self._at(address, f"routes to {broker_name}"), None, after) for address in listing
             )
             warning = "It holds until the broker registers a change of its topics, or starts again."
-            return Preview(Action.BROKER_PERMISSION, target, (effect,), (warning,), is_destructive=not allow)
+            return Preview(
+                Action.BROKER_PERMISSION,
+                target,
+                effects,
+                (warning,),
+                is_destructive=not allow,
+                left_out=asked.troubles,
+            )
 
-        async def execute(_: Preview) -> Sequence[Outcome]:
-            topics = await self._source.allow_writes(broker_name, allow=allow)
+        async def allow_at(server: NameServerSource) -> Sequence[Outcome]:
+            topics = await server.allow_writes(broker_name, allow=allow)
             return (Outcome(f"{topics} topics of {broker_name}", ok=True),)
 
         target = f"broker {broker_name}"
-        return FunctionChange(Action.BROKER_PERMISSION, target, preview, execute)
+        return FunctionChange(Action.BROKER_PERMISSION, target, preview, self._at_each(allow_at))
+
+    def _at_each(
+        self, change: Callable[[NameServerSource], Awaitable[Sequence[Outcome]]]
+    ) -> Callable[[Preview], Awaitable[Sequence[Outcome]]]:
+        """Makes the change at every name server that its preview did not leave out."""
+
+        async def outcomes_of(server: NameServerSource) -> list[Outcome]:
+            try:
+                outcomes = await change(server)
+            except AskError as error:
+                return [Outcome.failed(f"name server {server.address}", error)]
+            return [replace(each, subject=self._at(server.address, each.subject)) for each in outcomes]
+
+        async def execute(preview: Preview) -> Sequence[Outcome]:
+            left_out = {trouble.address for trouble in preview.silent}
+            asked = await self._source.ask_each(outcomes_of, without=left_out)
+            return [outcome for outcomes in asked.answers.values() for outcome in outcomes]
+
+        return execute
+
+    def _at(self, address: str, subject: str) -> str:
+        """With the name server, where there are several."""
+        return subject if len(self._source.addresses) == 1 else f"{subject} at {address}"
+
+
+def _shown(values: Mapping[str, str]) -> dict[str, str]:
+    return {key: masked(key, value) or "" for key, value in values.items()}
 
 
 _WORDS = {

@@ -10,6 +10,7 @@ from admin_api.brokers.changes import (
     ItemsView,
     ItemValue,
     NameServerChange,
+    NameServerConfig,
     NameServerView,
     WritePermission,
 )
@@ -182,8 +183,13 @@ maintenance_router = APIRouter(prefix="/api/v1", tags=["name server and cleaning
 _ITEMS_EXAMPLE: Final = shown(
     ItemsView(namespace="ORDER_TOPIC_CONFIG", items={"orders": "broker-a:4;broker-b:4"})
 )
+_CONFIG: Final = {"listenPort": "9876", "orderMessageEnable": "false"}
 _NAME_SERVER: Final = shown(
-    NameServerView(address="127.0.0.1:9876", config={"listenPort": "9876", "orderMessageEnable": "false"})
+    NameServerView(
+        address="127.0.0.1:9876",
+        config=_CONFIG,
+        name_servers=[NameServerConfig(address="127.0.0.1:9876", config=_CONFIG)],
+    )
 )
 
 
@@ -211,14 +217,14 @@ BrokerName = Annotated[
 
 @maintenance_router.get("/name-server", summary="Its configuration", dependencies=_READ, responses=_SERVER)
 async def get_name_server(services: ServicesDep) -> NameServerView:
-    """The name server that this service asks."""
-    return await services.name_server.view()
+    """The name servers that this service asks."""
+    return await services.name_servers.view()
 
 
 @maintenance_router.patch("/name-server", summary="Change its configuration", **changing(Role.ADMIN))
 async def patch_name_server(services: ServicesDep, make: MakeDep, change: NameServerChange) -> Response:
-    """Until it starts again; which keys can change it knows itself."""
-    return await make(services.name_server.configure(change.values))
+    """Of every name server, until it starts again; which keys can change it knows itself."""
+    return await make(services.name_servers.configure(change.values))
 
 
 @maintenance_router.get(
@@ -229,7 +235,7 @@ async def patch_name_server(services: ServicesDep, make: MakeDep, change: NameSe
 )
 async def get_items(services: ServicesDep, namespace: Namespace) -> ItemsView:
     """The items of one namespace, such as `ORDER_TOPIC_CONFIG`."""
-    return await services.name_server.items(namespace)
+    return await services.name_servers.items(namespace)
 
 
 @maintenance_router.put("/name-server/items/{namespace}/{key}", summary="Set an item", **changing(Role.ADMIN))
@@ -241,15 +247,15 @@ async def put_item(
     item: ItemValue,
 ) -> Response:
     """The order of a topic is one: its name in `ORDER_TOPIC_CONFIG`, `broker-a:4;broker-b:4`."""
-    return await make(services.name_server.put_item(namespace, key, item.value))
+    return await make(services.name_servers.put_item(namespace, key, item.value))
 
 
 @maintenance_router.delete(
     "/name-server/items/{namespace}/{key}", summary="Delete an item", **changing(Role.ADMIN)
 )
 async def delete_item(services: ServicesDep, make: MakeDep, namespace: Namespace, key: Key) -> Response:
-    """It is gone for all that ask this name server."""
-    return await make(services.name_server.put_item(namespace, key, None))
+    """It is gone at every name server that answers."""
+    return await make(services.name_servers.put_item(namespace, key, None))
 
 
 @maintenance_router.put(
@@ -263,8 +269,8 @@ async def put_write_permission(
     broker_name: BrokerName,
     permission: WritePermission,
 ) -> Response:
-    """In the routes this name server gives; consumers read on. For maintenance of stock brokers above all."""
-    return await make(services.name_server.allow_writes(broker_name, allow=permission.is_writable))
+    """In the routes that name servers give; consumers read on. For maintenance of stock brokers above all."""
+    return await make(services.name_servers.allow_writes(broker_name, allow=permission.is_writable))
 
 
 @maintenance_router.post("/brokers/clean", summary="Clean up by hand", **changing(Role.ADMIN))

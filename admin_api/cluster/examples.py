@@ -96,9 +96,11 @@ GROUP_EXAMPLE = GroupView(
     ],
     nodes=[_DEAD, _LEADER, _FOLLOWER],
 )
+_NAMESRV = NamesrvView(address="127.0.0.1:9876", state=NodeState.UP)
 CLUSTER_EXAMPLE: dict[str, Any] = ClusterView(
     as_of_ms=_NOW_MS,
-    namesrv=NamesrvView(address="127.0.0.1:9876", state=NodeState.UP),
+    namesrv=_NAMESRV,
+    namesrvs=[_NAMESRV],
     groups=[GROUP_EXAMPLE],
     grpc_endpoints=[GrpcEndpointView(address="127.0.0.1:8081", state=NodeState.UP)],
 ).model_dump(mode="json", by_alias=True)

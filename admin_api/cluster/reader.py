@@ -1,4 +1,4 @@
-"""Asks the name server and every node, and builds one view of the cluster from their answers, the leader's
+"""Asks the name servers and every node, and builds one view of the cluster from their answers, the leader's
 view of the followers, and their last answers.
 
 A value that no node reported is None. A node that stopped answering stays in the view with its last known
@@ -28,13 +28,13 @@ from admin_api.cluster.schemas import (
     NodeView,
     PushView,
 )
-from admin_api.gateway import AskError, Gateway
+from admin_api.gateway import AskError, Gateway, Gathered
 from admin_api.settings import Settings
-from admin_api.sources.brokers import Listed, peer_addresses, read_listed, read_node_status
-from admin_api.sources.name_server import NameServerSource
+from admin_api.sources.brokers import Listed, addresses_in, listed_of, peer_addresses, read_node_status
+from admin_api.sources.name_server import NameServersSource
 from broker.admin.types import NodeRole, NodeStatusMessage, PeerView
 from remoting.headers.namesrv import GRPC_ENDPOINTS
-from remoting.route import MASTER_ID
+from remoting.route import MASTER_ID, ClusterInfo
 from sockets.dialled import is_usable_transport
 
 ENDPOINTS_MAX: Final = 64
@@ -148,7 +148,7 @@ class _Group:
 
 
 def assemble(
-    namesrv: NamesrvView,
+    namesrvs: Sequence[NamesrvView],
     listed: Sequence[Listed],
     answers: Mapping[str, Answer],
     memory: Memory,
@@ -166,7 +166,21 @@ def assemble(
     for name in memory.broker_names():
         groups.setdefault(name, _Group(name))
     views = [_group_view(groups[name], answers, memory) for name in sorted(groups)]
-    return ClusterView(as_of_ms=now_ms, namesrv=namesrv, groups=views, grpc_endpoints=list(endpoints))
+    return ClusterView(
+        as_of_ms=now_ms,
+        namesrv=_of_all(namesrvs),
+        namesrvs=list(namesrvs),
+        groups=views,
+        grpc_endpoints=list(endpoints),
+    )
+
+
+def _of_all(namesrvs: Sequence[NamesrvView]) -> NamesrvView:
+    up = next((each for each in namesrvs if each.state is NodeState.UP), None)
+    if up is not None:
+        return up
+    problem = "; ".join(each.problem for each in namesrvs if each.problem is not None)
+    return namesrvs[0].model_copy(update={"problem": problem})
 
 
 def _group_view(group: _Group, answers: Mapping[str, Answer], memory: Memory) -> GroupView:
@@ -457,50 +471,67 @@ class ClusterReader:
         self._now_ms = now_ms or _unix_ms
         self._memory = Memory(settings.nodes_max)
         self._listed: tuple[Listed, ...] = ()
-        self._name_server = NameServerSource(gateway, settings.namesrv)
+        self._name_servers = NameServersSource(gateway, settings)
         self._endpoints: tuple[int, list[GrpcEndpointView]] | None = None
         """When they were read, in ms, and what was found."""
 
     async def read(self) -> ClusterView:
-        """One read of everything. Never raises for what a broker or the name server does or fails to do."""
+        """One read of everything. Never raises for what a broker or a name server does or fails to do."""
         now_ms = self._now_ms()
         round_ = _Round(self._gateway, self._settings.nodes_max)
-        namesrv, _, endpoints = await asyncio.gather(
+        namesrvs, _, endpoints = await asyncio.gather(
             self._ask_listed(round_), round_.ask(self._memory.addresses()), self._read_endpoints(now_ms)
         )
         answers = dict(sorted(round_.answers.items()))
         for answer in answers.values():
             if answer.status is not None:
                 self._memory.remember(answer.status, now_ms)
-        return assemble(namesrv, self._listed, answers, self._memory, now_ms, endpoints)
+        return assemble(namesrvs, self._listed, answers, self._memory, now_ms, endpoints)
 
     async def _read_endpoints(self, now_ms: int) -> list[GrpcEndpointView]:
-        """Every few seconds; without an answer of the name server what was known before."""
+        """Every few seconds; while no name server answers what was known before."""
         known = self._endpoints
         if known is not None and now_ms - known[0] < ENDPOINTS_VALID_MS:
             return known[1]
         try:
-            items = await self._name_server.items(GRPC_ENDPOINTS) or {}
+            tables = await self._name_servers.ask(lambda server: server.items(GRPC_ENDPOINTS))
         except AskError:
             return [] if known is None else known[1]
-        addresses = [each for each, seen in sorted(items.items()) if _is_recent(seen, now_ms)]
+        items = [item for table in tables.answers.values() for item in (table or {}).items()]
+        addresses = sorted({address for address, seen in items if _is_recent(seen, now_ms)})
         found = list(await asyncio.gather(*map(_endpoint, addresses[:ENDPOINTS_MAX])))
         self._endpoints = now_ms, found
         return found
 
-    async def _ask_listed(self, round_: "_Round") -> NamesrvView:
-        namesrv = await self._read_namesrv()
+    async def _ask_listed(self, round_: "_Round") -> list[NamesrvView]:
+        namesrvs = await self._read_namesrvs()
         await round_.ask(entry.address for entry in self._listed)
-        return namesrv
+        return namesrvs
 
-    async def _read_namesrv(self) -> NamesrvView:
+    async def _read_namesrvs(self) -> list[NamesrvView]:
         """Refreshes the list of brokers; without an answer the one known before stays in use."""
-        address = self._settings.namesrv
-        try:
-            self._listed = await read_listed(self._gateway, self._settings)
-        except AskError as error:
-            return NamesrvView(address=address, state=NodeState.DOWN, problem=str(error))
-        return NamesrvView(address=address, state=NodeState.UP)
+        asked = await self._name_servers.ask_each(lambda server: server.brokers())
+        if asked.answers:
+            self._listed = listed_of(asked.answers.values(), self._settings.nodes_max)
+        return namesrv_views(self._name_servers.addresses, asked, self._settings.nodes_max)
+
+
+def namesrv_views(
+    addresses: Iterable[str], asked: Gathered[str, ClusterInfo], unlisted_max: int
+) -> list[NamesrvView]:
+    """Each name server, by the lists that they answered or did not."""
+    lists = {address: addresses_in(info) for address, info in asked.answers.items()}
+    everyone: set[str] = set().union(*lists.values())
+    problems = {trouble.address: trouble.problem for trouble in asked.troubles}
+    return [
+        NamesrvView(
+            address=address,
+            state=NodeState.UP if address in lists else NodeState.DOWN,
+            problem=problems.get(address),
+            unlisted=sorted(everyone - lists.get(address, everyone))[:unlisted_max],
+        )
+        for address in addresses
+    ]
 
 
 class _Round:

@@ -189,11 +189,14 @@ class GroupView(Schema):
 
 
 class NamesrvView(Schema):
-    """The name server the list of brokers came from."""
+    """A name server. UP: it answers."""
 
     address: str
     state: NodeState
     problem: str | None = None
+    unlisted: list[str] = Field(
+        default=[], description="addresses of brokers that other name servers list and this one does not"
+    )
 
 
 class GrpcEndpointView(Schema):
@@ -205,11 +208,14 @@ class GrpcEndpointView(Schema):
 
 
 class ClusterView(Schema):
-    """Every group the name server knows of, and every node that was ever seen in one of them."""
+    """Every group that the name servers know of, and every node that was ever seen in one of them."""
 
     version: int = 1
     as_of_ms: int = Field(description="Unix time in ms of the oldest answer in here")
-    namesrv: NamesrvView
+    namesrv: NamesrvView = Field(
+        description="one that answers; while none does, the first one, with the problems of all"
+    )
+    namesrvs: list[NamesrvView] = Field(default=[], description="each name server that is asked")
     groups: list[GroupView]
     grpc_endpoints: list[GrpcEndpointView] = Field(
         default_factory=list,

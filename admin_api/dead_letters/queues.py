@@ -38,15 +38,16 @@ class DlqQueues:
         self._gateway = gateway
         self._source = source
         self._offsets = offsets
-        self._places = Places(source, directory)
+        self._name_servers = directory.name_servers
+        self._places = Places(directory)
 
     async def groups(self, wanted: PageWanted, text: str | None = None) -> Page[DlqView]:
         """The groups that have a dead-letter topic, by name; those whose name holds the text.
 
-        Raises: UnavailableError when the name server does not answer.
+        Raises: UnavailableError when no name server answers.
         """
         try:
-            topics = await self._source.topics()
+            topics = await self._name_servers.topics()
         except AskError as error:
             raise UnavailableError(str(error)) from error
         names = [topic.removeprefix(DLQ_PREFIX) for topic in topics if topic.startswith(DLQ_PREFIX)]

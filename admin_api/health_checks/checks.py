@@ -3,10 +3,10 @@ addresses (can clients reach those that the name server returns?), machines (dis
 security (open ports, certificates, files that other users can read), and consumers. Pure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from admin_api.cluster.schemas import GroupState, GroupView, NodeState, NodeView
+from admin_api.cluster.schemas import GroupState, GroupView, NamesrvView, NodeState, NodeView
 from admin_api.groups.overview import GroupPresence
 from admin_api.health_checks.facts import (
     Facts,
@@ -27,26 +27,52 @@ ELECTIONS_MAX: Final = 3
 ELECTIONS_WINDOW_MS: Final = 600_000
 
 
-def check_name_server(facts: Facts) -> Iterator[Finding]:
-    namesrv = facts.view.namesrv
-    if namesrv.state is not NodeState.UP:
-        listener = facts.hanging.get(namesrv.address)
-        start = "Start it" if listener is None else f"{end_it(namesrv.address, listener)} Then start it"
-        yield error(
-            "namesrv-silent",
-            namesrv.address,
-            f"The name server does not answer: {namesrv.problem}.",
-            f"{start}, or name the right one (--namesrv). Clients that are connected go on; new ones, and "
-            "clients that look for a new leader, find none.",
-        )
-    elif not facts.view.groups:
+def check_name_servers(facts: Facts) -> Iterator[Finding]:
+    view = facts.view
+    is_any_up = view.namesrv.state is NodeState.UP
+    for namesrv in view.namesrvs:
+        if namesrv.state is not NodeState.UP:
+            yield _silent_name_server(facts, namesrv, is_only=not is_any_up)
+        elif namesrv.unlisted:
+            yield warning(
+                "namesrv-incomplete",
+                namesrv.address,
+                f"The name server {namesrv.address} does not list {', '.join(namesrv.unlisted)}, which "
+                "others list: clients that ask it find less.",
+                "One that has just started learns of every broker within 30 seconds. If it stays, add it to "
+                "namesrvAddr of these brokers, and search their logs for failed registrations.",
+            )
+    if is_any_up and not view.groups:
         yield error(
             "no-broker",
-            namesrv.address,
+            view.namesrv.address,
             "No broker is registered at the name server.",
             "Start brokers whose namesrvAddr is this address, and read in their logs why they do not "
             "register.",
         )
+
+
+def _silent_name_server(facts: Facts, namesrv: NamesrvView, *, is_only: bool) -> Finding:
+    """`is_only`: no other one answers."""
+    listener = facts.hanging.get(namesrv.address)
+    start = "Start it" if listener is None else f"{end_it(namesrv.address, listener)} Then start it"
+    sentence = f"The name server does not answer: {namesrv.problem}."
+    if is_only:
+        return error(
+            "namesrv-silent",
+            namesrv.address,
+            sentence,
+            f"{start}, or name the right one (--namesrv). Clients that are connected go on; new ones, and "
+            "clients that look for a new leader, find none.",
+        )
+    return warning(
+        "namesrv-silent",
+        namesrv.address,
+        f"{sentence} Others do.",
+        f"{start}, or take it out of --namesrv, of brokers' namesrvAddr and of clients. Clients that are "
+        "given another one too ask that; of clients that are given only this one, new ones and those that "
+        "look for a new leader find none.",
+    )
 
 
 def check_grpc_endpoints(facts: Facts) -> Iterator[Finding]:
@@ -130,8 +156,15 @@ def check_members(facts: Facts) -> Iterator[Finding]:
                 yield from _silent(facts, group, node, spare if node in voting else len(voting))
                 continue
             yield from _unsound(group, node)
-            if node.broker_id is None and facts.view.namesrv.state is NodeState.UP:
+            if node.broker_id is None and _is_nowhere_listed(facts, node):
                 yield _not_in_route(facts, group, node)
+
+
+def _is_nowhere_listed(facts: Facts, node: NodeView) -> bool:
+    """Whether every name server that answers was asked in vain; `check_name_servers` reports a single one."""
+    namesrvs = facts.view.namesrvs
+    is_known = any(node.remoting_address in each.unlisted for each in namesrvs)
+    return facts.view.namesrv.state is NodeState.UP and not is_known
 
 
 def _silent(facts: Facts, group: GroupView, node: NodeView, spare: int) -> Iterator[Finding]:
@@ -187,7 +220,8 @@ def _unsound(group: GroupView, node: NodeView) -> Iterator[Finding]:
 
 def _not_in_route(facts: Facts, group: GroupView, node: NodeView) -> Finding:
     who = name_of(group, node)
-    sentence = f"{who} runs, but the name server {facts.view.namesrv.address} does not list it."
+    asked = ", ".join(each.address for each in facts.view.namesrvs if each.state is NodeState.UP)
+    sentence = f"{who} runs, but the name server {asked} does not list it."
     remedy = "Check that its namesrvAddr is this name server, and search its log for failed registrations."
     if node.id == group.leader_id:
         return error("leader-not-in-route", who, f"{sentence} It leads, so no producer finds it.", remedy)
@@ -257,7 +291,7 @@ _REMEDY = (
 
 
 def check_addresses(facts: Facts) -> Iterator[Finding]:
-    is_local = is_loopback(facts.view.namesrv.address)
+    is_local = all(is_loopback(each.address) for each in facts.view.namesrvs)
     for entry in facts.listed:
         if is_loopback(entry.address) and not is_local:
             yield error(
@@ -426,8 +460,9 @@ CERTIFICATE_ENDS: Final = "certificateEndsMs."
 
 
 def check_ports(facts: Facts) -> Iterator[Finding]:
-    """Ports of the name server and of brokers beyond loopback, and who may use them."""
-    yield from _name_server_port(facts)
+    """Ports of name servers and of brokers beyond loopback, and who may use them."""
+    for address, config in facts.name_servers.items():
+        yield from _name_server_port(address, config)
     for address, vitals in facts.vitals.items():
         text = vitals.runtime.text
         host = text("clientBindAddress")
@@ -444,9 +479,8 @@ def check_ports(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _name_server_port(facts: Facts) -> Iterator[Finding]:
+def _name_server_port(address: str, config: Mapping[str, str]) -> Iterator[Finding]:
     """RocketMQ's own name server does not report its TLS."""
-    config, address = facts.name_server, facts.view.namesrv.address
     host = config.get("bindAddress")
     if host is None or "tlsMode" not in config or addresses.is_loopback(host):
         return

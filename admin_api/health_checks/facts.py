@@ -167,8 +167,8 @@ class Facts:
 
     view: ClusterView
     listed: Sequence[Listed] = ()
-    name_server: Mapping[str, str] = field(default_factory=dict)
-    """Its configuration; empty: unknown."""
+    name_servers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By address their configuration, of those that tell it."""
     statuses: Mapping[str, NodeStatusMessage | None] = field(default_factory=dict)
     vitals: Mapping[str, Vitals] = field(default_factory=dict)
     groups: Sequence[ConsumerGroupItem] | None = None

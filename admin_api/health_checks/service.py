@@ -27,7 +27,6 @@ from admin_api.health_checks.facts import (
 from admin_api.schema import PAGE_SIZE_MAX, Page
 from admin_api.sources.broker_admin import RuntimeSource
 from admin_api.sources.brokers import BrokerDirectory, Listed
-from admin_api.sources.name_server import NameServerSource
 from broker.admin.types import NodeStatusMessage
 
 T = TypeVar("T")
@@ -37,7 +36,7 @@ LISTENER_LIMIT_S: Final = 1.0
 """How long a connection to a silent one may take."""
 Check = Callable[[Facts], Iterator[Finding]]
 CHECKS: Final[tuple[Check, ...]] = (
-    checks.check_name_server,
+    checks.check_name_servers,
     checks.check_grpc_endpoints,
     checks.check_writable,
     checks.check_members,
@@ -69,7 +68,6 @@ class HealthChecks:
         gateway: Gateway,
         directory: BrokerDirectory,
         reader: ClusterReader,
-        name_server: NameServerSource,
         find_groups: Callable[[GroupQuery, PageWanted], Awaitable[Page[ConsumerGroupItem]]],
         invalidate_groups: Callable[[], None],
         list_dead_letters: Callable[[PageWanted], Awaitable[Page[DlqView]]],
@@ -81,7 +79,6 @@ class HealthChecks:
         self._directory = directory
         self._reader = reader
         self._vitals = VitalsSource(RuntimeSource(gateway), now_ms)
-        self._name_server = name_server
         self._find_groups = find_groups
         self._invalidate_groups = invalidate_groups
         self._list_dead_letters = list_dead_letters
@@ -94,10 +91,10 @@ class HealthChecks:
         """
         troubles: list[Trouble] = []
         before = await self._sample(sample_ms, troubles) if sample_ms else ()
-        (view, vitals), (listed, statuses), name_server, groups, dlqs = await asyncio.gather(
+        (view, vitals), (listed, statuses), configs, groups, dlqs = await asyncio.gather(
             self._read_nodes(),
             self._read_listed(),
-            self._optional(self._name_server.config, troubles),
+            self._directory.name_servers.ask_each(lambda server: server.config()),
             self._optional(self._read_groups, troubles),
             self._optional(self._read_dlqs, troubles),
         )
@@ -110,7 +107,7 @@ class HealthChecks:
             view=view,
             listed=listed,
             statuses=statuses,
-            name_server=name_server or {},
+            name_servers=configs.answers,
             vitals=vitals.answers,
             groups=None if groups is None else groups.items,
             lag_before={group.group: group.lag for group in before if group.lag is not None},
@@ -118,6 +115,8 @@ class HealthChecks:
             dlqs=None if dlqs is None else dlqs.items,
             hanging=hanging,
         )
+        silent = _silent_namesrvs(view)  # `check_name_servers` reports them
+        troubles += [trouble for trouble in configs.troubles if trouble.address not in silent]
         report = _report(facts, (*troubles, *vitals.troubles, *of_endpoints.troubles))
         return report.model_copy(update={"grpc_endpoints": endpoints})
 
@@ -139,14 +138,14 @@ class HealthChecks:
     async def _find_hanging(self, view: ClusterView) -> dict[str, Listener]:
         """Silent addresses that accept connections."""
         nodes = [node for group in view.groups for node in group.nodes if node.state is not NodeState.UP]
-        down = [] if view.namesrv.state is NodeState.UP else [view.namesrv.address]
+        down = _silent_namesrvs(view)
         down += [node.remoting_address for node in nodes if node.remoting_address is not None]
         silent = [address for address in dict.fromkeys(down) if self._gateway.is_silent(address)]
         found = await asyncio.gather(*(self._listener_at(address, LISTENER_LIMIT_S) for address in silent))
         return {at: listener for at, listener in zip(silent, found, strict=True) if listener is not None}
 
     async def _read_listed(self) -> tuple[Sequence[Listed], Mapping[str, NodeStatusMessage | None]]:
-        """What the name server lists, and by address the status of the node there."""
+        """What the name servers list, and by address the status of the node there."""
         found = await self._optional(self._directory.current, [])
         listed = () if found is None else found.listed
         asked = await self._gateway.ask_each([entry.address for entry in listed], self._directory.status_of)
@@ -171,6 +170,10 @@ class HealthChecks:
         except ServiceError as error:
             troubles.append(Trouble("consumers", str(error)))
         return None
+
+
+def _silent_namesrvs(view: ClusterView) -> list[str]:
+    return [each.address for each in view.namesrvs if each.state is not NodeState.UP]
 
 
 def _report(facts: Facts, troubles: Sequence[Trouble]) -> DoctorReport:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from admin_api.errors import InvalidError, NotFoundError, UnavailableError
 from admin_api.gateway import AskError
 from admin_api.sources.brokers import BrokerDirectory, BrokerSet
-from admin_api.sources.messages import MessageSource
 from remoting.route import PERM_WRITE, TopicRoute
 
 QUEUES_MAX = 1024
@@ -35,14 +34,14 @@ class TopicPlace:
 class Places:
     """Finds topics."""
 
-    def __init__(self, source: MessageSource, directory: BrokerDirectory) -> None:
-        self._source = source
+    def __init__(self, directory: BrokerDirectory) -> None:
         self._directory = directory
 
     async def of_topic(self, topic: str) -> list[TopicPlace]:
-        """Raises: NotFoundError, UnavailableError when the name server is silent."""
+        """Raises: NotFoundError, UnavailableError when every name server is silent."""
         try:
-            route, brokers = await asyncio.gather(self._source.route(topic), self._directory.current())
+            routing = self._directory.name_servers.route(topic)
+            route, brokers = await asyncio.gather(routing, self._directory.current())
         except AskError as error:
             raise UnavailableError(f"The name server does not answer: {error}") from error
         if route is None:

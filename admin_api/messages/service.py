@@ -58,7 +58,7 @@ class Messages:
         self.gateway = gateway
         self.directory = directory
         self.source = source
-        self.places = Places(source, directory)
+        self.places = Places(directory)
         self.windows = WindowReader(gateway, source, offsets, self.places)
         self.groups = GroupSource(gateway)
         self._offsets = offsets

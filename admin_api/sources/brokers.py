@@ -12,9 +12,11 @@ from pydantic import ValidationError
 from admin_api.cached import Cached
 from admin_api.gateway import AskError, Gateway, Trouble, outcome
 from admin_api.settings import Settings
+from admin_api.sources.name_server import NameServersSource
 from broker.admin.types import NodeRole, NodeStatusMessage
+from remoting.client.routes import merged_cluster_infos
 from remoting.codes import RequestCode, ResponseCode
-from remoting.route import MASTER_ID, RouteError, parse_cluster_info
+from remoting.route import MASTER_ID, ClusterInfo
 
 STATUS_BYTES_MAX = 1024 * 1024
 STOCK_REMEMBERED_S = 60.0
@@ -25,7 +27,7 @@ OTHERS_AFTER_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One address the name server lists."""
+    """One address that name servers list."""
 
     cluster: str
     broker_name: str
@@ -72,20 +74,21 @@ class BrokerDirectory:
         self._gateway = gateway
         self._settings = settings
         self._now_s = now_s
+        self.name_servers = NameServersSource(gateway, settings)
         self._listed: tuple[Listed, ...] = ()
         self._stock_until_s: dict[str, float] = {}
         self._list = Cached(self._read_list, 0.0, now_s)
         self._set = Cached(self._read, settings.brokers_cache_ms / 1000, now_s)
 
     async def listed(self) -> tuple[Listed, ...]:
-        """What the name server lists now: one read is shared by all concurrent callers.
+        """What the name servers list now: one read is shared by all concurrent callers.
 
         Raises: AskError.
         """
         return await self._list.get()
 
     async def current(self) -> BrokerSet:
-        """Raises: AskError when the name server does not answer and no list is known from before."""
+        """Raises: AskError when no name server answers and no list is known from before."""
         return await self._set.get()
 
     async def masters(self) -> Mapping[str, str]:
@@ -118,7 +121,7 @@ class BrokerDirectory:
         self._set.invalidate()
 
     async def _read_list(self) -> tuple[Listed, ...]:
-        return await read_listed(self._gateway, self._settings)
+        return listed_of(await self.name_servers.brokers(), self._settings.nodes_max)
 
     async def _read(self) -> BrokerSet:
         troubles: list[Trouble] = []
@@ -212,12 +215,6 @@ def peer_addresses(statuses: Iterable[NodeStatusMessage]) -> set[str]:
     return found
 
 
-async def read_listed(gateway: Gateway, settings: Settings) -> tuple[Listed, ...]:
-    """Raises: AskError."""
-    answer = await gateway.ask(settings.namesrv, RequestCode.GET_BROKER_CLUSTER_INFO)
-    return parse_listed(settings.namesrv, answer.body, settings.nodes_max)
-
-
 async def read_node_status(gateway: Gateway, address: str) -> NodeStatusMessage:
     """Raises: AskError; its `code` is set where a broker does not know the request."""
     answer = await gateway.ask(address, RequestCode.LEDGERMQ_NODE_STATUS)
@@ -236,18 +233,19 @@ def parse_node_status(address: str, body: bytes) -> NodeStatusMessage:
         raise AskError(address, f"its status cannot be read: {where}: {first['msg']}") from error
 
 
-def parse_listed(namesrv: str, body: bytes, brokers_max: int) -> tuple[Listed, ...]:
-    """The first `brokers_max` addresses in an answer to GET_BROKER_CLUSTER_INFO.
-
-    Raises: AskError.
+def listed_of(infos: Iterable[ClusterInfo], brokers_max: int) -> tuple[Listed, ...]:
+    """The first `brokers_max` addresses in the lists of the name servers. The longest list comes first: one
+    that has just started knows some nodes of a broker, and hides no others.
     """
-    try:
-        info = parse_cluster_info(body)
-    except RouteError as error:
-        raise AskError(namesrv, f"its list of brokers cannot be read: {error}") from error
+    merged = merged_cluster_infos(sorted(infos, key=lambda info: len(addresses_in(info)), reverse=True))
     listed = (
         Listed(broker.cluster, broker.broker_name, broker_id, address)
-        for broker in info.brokers.values()
+        for broker in merged.brokers.values()
         for broker_id, address in broker.broker_addrs.items()
     )
     return tuple(islice(listed, brokers_max))
+
+
+def addresses_in(info: ClusterInfo) -> set[str]:
+    """Of all nodes in a name server's list."""
+    return {address for broker in info.brokers.values() for address in broker.broker_addrs.values()}

@@ -1,4 +1,4 @@
-"""Requests about messages: 11, 12, 32, 33, 105, 206, 300, 309, 310."""
+"""Requests about messages: 11, 12, 32, 33, 300, 309, 310."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import HeaderError
 from remoting.headers.fields import parse_int
 from remoting.record import CorruptRecordError, Record, decode_record, decode_records, format_properties
-from remoting.route import DEFAULT_TOPIC, RouteError, TopicRoute, parse_topic_route
+from remoting.route import DEFAULT_TOPIC
 
 READER_GROUP: Final = "TOOLS_CONSUMER"
 """The group of RocketMQ's own tools; every broker has it from the start. Its offsets are never stored."""
@@ -23,7 +23,6 @@ READ_TIMEOUT_MS: Final = 1_500
 CHANGE_TIMEOUT_MS: Final = 5_000
 CONSUME_TIMEOUT_MS: Final = 12_000
 """The broker waits 10 s for its client."""
-TOPICS_MAX: Final = 200_000
 _HAS_SUBSCRIPTION: Final = 4
 _STORED: Final = {
     ResponseCode.SUCCESS: None,
@@ -82,41 +81,15 @@ class DirectResult(Body):
     remark: str | None = None
 
 
-class _Names(Body):
-    topic_list: tuple[str, ...]
-
-
 class _Groups(Body):
     group_list: tuple[str, ...]
 
 
 class MessageSource:
-    """Asks one broker about messages, or the name server where they are. Everything raises AskError."""
+    """Asks one broker about messages. Everything raises AskError."""
 
-    def __init__(self, gateway: Gateway, namesrv: str) -> None:
+    def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._namesrv = namesrv
-
-    async def route(self, topic: str) -> TopicRoute | None:
-        """105 of the name server; None when it knows no such topic."""
-        accept = (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST)
-        code = RequestCode.GET_ROUTEINFO_BY_TOPIC
-        answer = await self._gateway.ask(self._namesrv, code, {"topic": topic}, accept=accept)
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            return None
-        try:
-            return parse_topic_route(answer.body)
-        except RouteError as error:
-            raise AskError(
-                self._namesrv, f"the name server's route of {topic} cannot be read: {error}"
-            ) from error
-
-    async def topics(self) -> list[str]:
-        """206 of the name server: every topic's name."""
-        answer = await self._gateway.ask(self._namesrv, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        what = "list of topics"
-        names = check(self._namesrv, read_json(self._namesrv, answer.body, what), _Names, what).topic_list
-        return sorted(set(names))[:TOPICS_MAX]
 
     async def view(self, address: str, position: int, topic: str | None = None) -> Record | None:
         """33: the record at a position of the broker's log; None when none begins there."""

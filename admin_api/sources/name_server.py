@@ -1,9 +1,17 @@
-"""Requests to the name server: configuration, key-value table, write permissions."""
+"""Requests to name servers: the brokers that they list, routes, configuration, key-value table, write
+permissions.
 
-from collections.abc import Mapping
-from typing import Final
+Each name server has tables of its own: brokers register with all of them, and what is changed is changed at
+all of them. Reading goes on while one of them answers, and what several answer is merged.
+"""
 
-from admin_api.gateway import AskError, Gateway
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final, TypeVar
+
+from admin_api.gateway import AskError, Gateway, Gathered
+from admin_api.settings import Settings
+from admin_api.sources.bodies import Body, check, read_json
+from remoting.client.routes import merged_routes
 from remoting.codes import RequestCode, ResponseCode
 from remoting.fastjson import FastjsonError, loads
 from remoting.headers.namesrv import (
@@ -13,8 +21,16 @@ from remoting.headers.namesrv import (
     KvNamespaceRequestHeader,
 )
 from remoting.properties_text import PropertiesTextError, format_properties_text, parse_properties_text
+from remoting.route import ClusterInfo, RouteError, TopicRoute, parse_cluster_info, parse_topic_route
 
 _ITEMS_MAX: Final = 10_000
+TOPICS_MAX: Final = 200_000
+CHANGE_TIMEOUT_MS: Final = 5_000
+T = TypeVar("T")
+
+
+class _Names(Body):
+    topic_list: tuple[str, ...]
 
 
 class NameServerSource:
@@ -23,6 +39,39 @@ class NameServerSource:
     def __init__(self, gateway: Gateway, address: str) -> None:
         self._gateway = gateway
         self.address = address
+
+    async def brokers(self) -> ClusterInfo:
+        """106"""
+        answer = await self._gateway.ask(self.address, RequestCode.GET_BROKER_CLUSTER_INFO)
+        try:
+            return parse_cluster_info(answer.body)
+        except RouteError as error:
+            raise AskError(self.address, f"its list of brokers cannot be read: {error}") from error
+
+    async def route(self, topic: str) -> TopicRoute | None:
+        """105: where it sends clients; None when it knows no such topic."""
+        accept = (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST)
+        ext = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+        answer = await self._gateway.ask(self.address, code, ext, accept=accept)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        try:
+            return parse_topic_route(answer.body)
+        except RouteError as error:
+            problem = f"{self.address}: its route of {topic} cannot be read: {error}"
+            raise AskError(self.address, problem) from error
+
+    async def topics(self) -> tuple[str, ...]:
+        """206: every topic's name."""
+        answer = await self._gateway.ask(self.address, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        what = "list of topics"
+        return check(self.address, read_json(self.address, answer.body, what), _Names, what).topic_list
+
+    async def delete_route(self, topic: str) -> None:
+        """216: it drops the route, so that clients find no broker for the topic."""
+        code = RequestCode.DELETE_TOPIC_IN_NAMESRV
+        await self._gateway.ask(self.address, code, {"topic": topic}, timeout_ms=CHANGE_TIMEOUT_MS)
 
     async def config(self) -> dict[str, str]:
         """319"""
@@ -70,3 +119,49 @@ class NameServerSource:
         answer = await self._gateway.ask(self.address, code, ext)
         count = answer.ext_fields.get("addTopicCount" if allow else "wipeTopicCount", "")
         return int(count) if count.isascii() and count.isdigit() and len(count) < 10 else 0
+
+
+class NameServersSource:
+    """Asks all name servers at once. One that hangs costs the first ask its time-out, and later ones nothing:
+    the gateway asks no silent address.
+    """
+
+    def __init__(self, gateway: Gateway, settings: Settings) -> None:
+        self._gateway = gateway
+        self._sources = {address: NameServerSource(gateway, address) for address in settings.name_servers}
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """In the order of the settings."""
+        return tuple(self._sources)
+
+    async def ask_each(
+        self, ask: Callable[[NameServerSource], Awaitable[T]], without: Collection[str] = ()
+    ) -> Gathered[str, T]:
+        """The answers by address, and who gave none. The addresses in `without` are not asked."""
+        addresses = [address for address in self._sources if address not in without]
+        return await self._gateway.ask_each(addresses, lambda address: ask(self._sources[address]))
+
+    async def ask(self, ask: Callable[[NameServerSource], Awaitable[T]]) -> Gathered[str, T]:
+        """At least one answer. Raises: AskError."""
+        gathered = await self.ask_each(ask)
+        if not gathered.answers:
+            first, *others = gathered.troubles
+            problem = "; ".join(trouble.problem for trouble in gathered.troubles)
+            raise AskError(first.address, problem, None if others else first.code)
+        return gathered
+
+    async def brokers(self) -> list[ClusterInfo]:
+        """The lists of those that answer. Raises: AskError."""
+        return list((await self.ask(lambda server: server.brokers())).answers.values())
+
+    async def route(self, topic: str) -> TopicRoute | None:
+        """None when no one that answers knows the topic. Raises: AskError."""
+        found = (await self.ask(lambda server: server.route(topic))).answers.values()
+        routes = [route for route in found if route is not None]
+        return merged_routes(routes) if routes else None
+
+    async def topics(self) -> list[str]:
+        """The names of all topics. Raises: AskError."""
+        found = (await self.ask(lambda server: server.topics())).answers.values()
+        return sorted({name for names in found for name in names})[:TOPICS_MAX]

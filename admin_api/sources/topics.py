@@ -1,4 +1,4 @@
-"""Requests about topics: 21, 105, 202, 300, 315; and the changes 17, 215, 216."""
+"""Requests about topics: 21, 202, 300, 315; and the changes 17, 215."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from pydantic import Field
 from admin_api.gateway import AskError, Gateway
 from admin_api.sources.bodies import Body, by_queue, check, check_rows, read_json, table_of
 from remoting.codes import RequestCode, ResponseCode
-from remoting.route import DEFAULT_TOPIC, RouteError, TopicRoute, parse_topic_route
+from remoting.route import DEFAULT_TOPIC
 
 TOPICS_MAX: Final = 100_000
 QUEUES_MAX: Final = 65_536
@@ -89,18 +89,6 @@ class TopicSource:
         self._read[address] = answer.body, configs
         return configs
 
-    async def route(self, namesrv: str, topic: str) -> TopicRoute | None:
-        """105: where the name server sends clients; None when it knows no such topic."""
-        accept = (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST)
-        ext = {"topic": topic, "acceptStandardJsonOnly": "true"}
-        answer = await self._gateway.ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, ext, accept=accept)
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            return None
-        try:
-            return parse_topic_route(answer.body)
-        except RouteError as error:
-            raise AskError(namesrv, f"{namesrv}: its route of {topic} cannot be read: {error}") from error
-
     async def queues(self, address: str, topic: str) -> list[QueueRow]:
         """202: the bounds of the topic's queues on this broker, by id."""
         answer = await self._gateway.ask(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
@@ -150,8 +138,3 @@ class TopicSource:
         """215: the broker drops its configuration and every group's offsets in it."""
         code = RequestCode.DELETE_TOPIC_IN_BROKER
         await self._gateway.ask(address, code, {"topic": topic}, timeout_ms=CHANGE_TIMEOUT_MS)
-
-    async def delete_route(self, namesrv: str, topic: str) -> None:
-        """216: the name server drops the route, so that clients find no broker for the topic."""
-        code = RequestCode.DELETE_TOPIC_IN_NAMESRV
-        await self._gateway.ask(namesrv, code, {"topic": topic}, timeout_ms=CHANGE_TIMEOUT_MS)

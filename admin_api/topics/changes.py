@@ -12,6 +12,7 @@ from admin_api.errors import InvalidError, missing
 from admin_api.gateway import AskError, Gateway
 from admin_api.schema import RequestSchema
 from admin_api.settings import Settings
+from admin_api.sources.name_server import NameServerSource, NameServersSource
 from admin_api.sources.topics import TopicConfig, TopicSource
 from admin_api.topics.service import RETENTION_ATTRIBUTE, Tables, TopicKind, TopicTables, is_retention
 from remoting.route import PERM_READ, PERM_WRITE
@@ -178,7 +179,7 @@ class PutTopic:
 
 @dataclass(slots=True)
 class DeleteTopic:
-    """Takes the topic from brokers, and its route from the name server when no broker keeps it."""
+    """Takes the topic from brokers, and its route from the name servers when no broker keeps it."""
 
     changer: TopicChanger
     topic: str
@@ -208,7 +209,8 @@ class DeleteTopic:
             if broker in masters
         ]
         if self._ends_route(tables, masters):
-            effects.append(Effect(f"name server {self.changer.settings.namesrv}", "a route", None))
+            servers = NameServersSource(gateway, self.changer.settings).addresses
+            effects += [Effect(f"name server {address}", "a route", None) for address in servers]
         groups = sorted({group for each in asked.answers.values() for group in each})
         unknown = [f"Unknown: {trouble.problem}." for trouble in (*queues.troubles, *asked.troubles)]
         warnings = (*_offset_warnings(groups), *unknown)
@@ -223,12 +225,19 @@ class DeleteTopic:
         masters = self._masters(tables)
         source = TopicSource(self.changer.gateway)
         outcomes = [await _outcome(broker, source.delete(at, self.topic)) for broker, at in masters.items()]
-        namesrv = self.changer.settings.namesrv
         if self._ends_route(tables, masters) and all(outcome.ok for outcome in outcomes):
-            deleting = source.delete_route(namesrv, self.topic)
-            outcomes.append(await _outcome(f"name server {namesrv}", deleting))
+            outcomes += await self._delete_route()
         self.changer.tables.invalidate()
         return outcomes
+
+    async def _delete_route(self) -> list[Outcome]:
+        """At every name server, an outcome each."""
+        servers = NameServersSource(self.changer.gateway, self.changer.settings)
+
+        async def delete(server: NameServerSource) -> Outcome:
+            return await _outcome(f"name server {server.address}", server.delete_route(self.topic))
+
+        return list((await servers.ask_each(delete)).answers.values())
 
     def _masters(self, tables: Tables) -> dict[str, str]:
         there = tables.of(self.topic)

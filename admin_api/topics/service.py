@@ -16,6 +16,7 @@ from admin_api.gateway import Gateway, Trouble
 from admin_api.schema import Page, Partial, Schema
 from admin_api.settings import Settings
 from admin_api.sources.brokers import BrokerDirectory
+from admin_api.sources.name_server import NameServersSource
 from admin_api.sources.topics import QueueRow, TopicConfig, TopicSource
 from remoting.route import DEFAULT_TOPIC, PERM_READ, PERM_WRITE, QueueData, TopicRoute
 
@@ -94,10 +95,10 @@ class RouteBroker(Schema):
 
 
 class TopicRouteView(Schema):
-    """What the name server answers to clients that ask for the topic."""
+    """What the name servers that answer tell clients that ask for the topic."""
 
     topic: str
-    namesrv: str
+    namesrv: str = Field(description="those that were asked, separated by `;`")
     order_conf: str | None = Field(description="brokers and queues of a strictly ordered topic")
     brokers: list[RouteBroker]
 
@@ -238,7 +239,7 @@ class Topics:
     def __init__(self, gateway: Gateway, tables: TopicTables, settings: Settings) -> None:
         self._gateway = gateway
         self._tables = tables
-        self._settings = settings
+        self._name_servers = NameServersSource(gateway, settings)
         self._source = TopicSource(gateway)
 
     async def find(self, query: TopicQuery, page: PageWanted) -> TopicPage:
@@ -272,13 +273,13 @@ class Topics:
 
     async def route(self, topic: str) -> TopicRouteView:
         """Raises: NotFoundError, AskError."""
-        route = await self._source.route(self._settings.namesrv, topic)
+        route = await self._name_servers.route(topic)
         if route is None:
             raise NotFoundError(f"The name server has no route for the topic {topic}.")
         queues = {queue.broker_name: queue for queue in route.queue_datas}
         return TopicRouteView(
             topic=topic,
-            namesrv=self._settings.namesrv,
+            namesrv=";".join(self._name_servers.addresses),
             order_conf=route.order_topic_conf,
             brokers=_route_brokers(route, queues),
         )
@@ -320,7 +321,7 @@ class Topics:
     async def _known(self, topic: str) -> Tables:
         tables = await self._tables.get()
         if not tables.of(topic):
-            no_broker = [] if tables.readers else [Trouble(self._settings.namesrv, _NO_BROKER)]
+            no_broker = [] if tables.readers else [Trouble(self._name_servers.addresses[0], _NO_BROKER)]
             raise missing(f"The topic {topic}", tables.troubles, no_broker)
         return tables
 

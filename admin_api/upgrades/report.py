@@ -14,7 +14,7 @@ from pydantic import Field
 
 from admin_api.cluster.schemas import ClusterView, GroupState, GroupView, NodeState, NodeView
 from admin_api.health_checks.checks import check_certificates, check_disks
-from admin_api.health_checks.facts import Facts, Finding, Severity, Vitals
+from admin_api.health_checks.facts import Facts, Finding, Severity, Vitals, warning
 from admin_api.schema import Partial, Schema
 
 FIRST_RELEASE: Final = "0.1.0"
@@ -193,13 +193,15 @@ def _name(node: NodeView) -> str:
 
 
 def _check_reach(view: ClusterView, groups: Sequence[GroupView]) -> Iterator[Finding]:
-    if view.namesrv.state is not NodeState.UP:
-        yield _error(
-            "name-server-down",
-            view.namesrv.address,
-            f"The name server {view.namesrv.address} does not answer: {view.namesrv.problem}.",
-            "Start it: a node that restarts registers there.",
-        )
+    judge = _error if view.namesrv.state is not NodeState.UP else warning
+    for namesrv in view.namesrvs:
+        if namesrv.state is not NodeState.UP:
+            yield judge(
+                "name-server-down",
+                namesrv.address,
+                f"The name server {namesrv.address} does not answer: {namesrv.problem}.",
+                "Start it: a node that restarts registers there.",
+            )
     if not groups:
         yield _error("no-group", view.namesrv.address, "No replication group is known.", "Check --namesrv.")
 

@@ -35,10 +35,11 @@ export function ClusterPage() {
   const { cluster } = useLive();
   const history = useHistory();
   if (cluster === null) return html`<div class="cluster"><p class="empty">Waiting for the first answer…</p></div>`;
-  const { namesrv, groups, grpcEndpoints, asOfMs } = cluster;
+  const { namesrv, namesrvs, groups, grpcEndpoints, asOfMs } = cluster;
   return html`
     <div class="cluster">
-      <p class="namesrv cut" data-state=${namesrv.state}>${sayNamesrv(namesrv)}</p>
+      ${namesrvs.map((each) => html`
+        <p class="namesrv cut" key=${each.address} data-state=${each.state}>${sayNamesrv(each, namesrv.state === "up")}</p>`)}
       ${groups.length === 0 && html`
         <p class="empty">${namesrv.state === "up" ? "No broker has registered yet." : "Nothing is known of any broker yet."}</p>`}
       <div class="groups" id="groups">
@@ -53,9 +54,10 @@ export function ClusterPage() {
     </div>`;
 }
 
-function sayNamesrv({ state, address, problem }) {
-  if (state === "up") return `Name server ${address}`;
-  return `⚠ The name server gives no answer (${problem ?? address}). The nodes known before are asked directly.`;
+function sayNamesrv({ state, address, problem, unlisted }, isAnyUp) {
+  if (state === "up") return `Name server ${address}` + (unlisted.length === 0 ? "" : `, which does not list ${unlisted.join(", ")}`);
+  const meanwhile = isAnyUp ? "Others are asked" : "The nodes known before are asked directly";
+  return `⚠ The name server gives no answer (${problem ?? address}). ${meanwhile}.`;
 }
 
 function sayEndpoint({ state, address, problem }) {

@@ -21,6 +21,8 @@ class FakeCluster:
     def __init__(self, statuses: Iterable[NodeStatusMessage] = ()) -> None:
         self.statuses = {status.remoting_address: status for status in statuses}
         self.listed: dict[str, str] = {}
+        self.brokers_body: bytes | None = None
+        """Sent instead of the list of brokers."""
         self.namesrv_is_up = True
         self.namesrv_config = {"bindAddress": "127.0.0.1", "listenPort": "9876"}
         self.endpoints: dict[str, str] = {}
@@ -75,6 +77,8 @@ class FakeCluster:
     def _cluster_info(self, address: str) -> RemotingCommand:
         if not self.namesrv_is_up or address != NAMESRV_ADDRESS:
             raise ConnectFailedError(f"{address}: refused")
+        if self.brokers_body is not None:
+            return RemotingCommand(code=0, body=self.brokers_body)
         addresses = {int(broker_id): at for broker_id, at in self.listed.items()}
         brokers = {"broker-a": BrokerData("DefaultCluster", "broker-a", addresses)} if addresses else {}
         return RemotingCommand(code=0, body=format_cluster_info(ClusterInfo(brokers)))

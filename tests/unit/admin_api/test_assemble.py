@@ -24,7 +24,7 @@ def silent(node_id: str) -> Answer:
 
 
 def the_group(found: dict[str, Answer], known: list[Listed], memory: Memory | None = None) -> GroupView:
-    (group,) = assemble(NAMESRV, known, found, memory or Memory(10), 1000).groups
+    (group,) = assemble([NAMESRV], known, found, memory or Memory(10), 1000).groups
     return group
 
 

@@ -51,7 +51,10 @@ def facts(
     answers |= {status.remoting_address: Answer(status.remoting_address, status) for status in up.values()}
     state = NodeState.UP if is_namesrv_up else NodeState.DOWN
     view = assemble(
-        NamesrvView(address=namesrv, state=state, problem=None if is_namesrv_up else "refused"),
+        [
+            NamesrvView(address=namesrv, state=state, problem=None if is_namesrv_up else "refused"),
+            *others.pop("namesrvs", ()),
+        ],
         entries,
         answers,
         memory or Memory(10),
@@ -457,5 +460,6 @@ def test_what_is_protected_or_on_loopback_is_no_finding() -> None:
 )
 def test_an_open_name_server_is_named(changed: dict[str, str], codes: list[str]) -> None:
     config = {"bindAddress": "10.0.0.9", "tlsMode": "disabled", "tlsClientAuth": "none"} | changed
-    assert [found.code for found in examine(facts(name_server=config))] == codes
-    assert examine(facts(name_server={"bindAddress": "10.0.0.9"})) == [], "RocketMQ's own does not report it"
+    assert [found.code for found in examine(facts(name_servers={NAMESRV_ADDRESS: config}))] == codes
+    stock = {NAMESRV_ADDRESS: {"bindAddress": "10.0.0.9"}}
+    assert examine(facts(name_servers=stock)) == [], "RocketMQ's own does not report it"

@@ -20,7 +20,6 @@ from admin_api.health_checks.service import HealthChecks
 from admin_api.schema import Page, TroubleView
 from admin_api.settings import Settings
 from admin_api.sources.brokers import BrokerDirectory
-from admin_api.sources.name_server import NameServerSource
 from broker.admin.types import NodeStatusMessage
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -89,7 +88,6 @@ def doctor_of(
         gateway,
         directory,
         reader,
-        NameServerSource(gateway, NAMESRV_ADDRESS),
         listed.find,
         listed.invalidate,
         FakeDlqs().groups,
@@ -189,7 +187,6 @@ async def test_everyone_is_asked_at_the_same_time() -> None:
         gateway,
         directory,
         reader,
-        NameServerSource(gateway, NAMESRV_ADDRESS),
         groups.find,
         groups.invalidate,
         dlqs.groups,

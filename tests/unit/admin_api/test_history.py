@@ -35,14 +35,14 @@ class Bench:
 
     async def look(self) -> ClusterView:
         if self.is_gone:
-            return assemble(NAMESRV, (), {}, Memory(8), int(self.now_s * 1000))
+            return assemble([NAMESRV], (), {}, Memory(8), int(self.now_s * 1000))
         follower = next(node_id for node_id in ADDRESSES if node_id != self.leader)
         behind = peer(follower, lag_entries=3, lag_ms=700, match_index=6, is_connected=True)
         status = node_status(self.leader, NodeRole.LEADER, peers=(behind,))
         answer = Answer(ADDRESSES[self.leader], status)
         memory = Memory(8)
         return assemble(
-            NAMESRV, listed(self.leader), {answer.address: answer}, memory, int(self.now_s * 1000)
+            [NAMESRV], listed(self.leader), {answer.address: answer}, memory, int(self.now_s * 1000)
         )
 
     async def read_runtime(self, address: str) -> Runtime:
@@ -138,7 +138,7 @@ async def test_a_name_of_which_nothing_is_known_takes_no_place() -> None:
     silent = {ADDRESSES["n0"]: Answer(ADDRESSES["n0"], None, "silent")}
 
     async def look() -> ClusterView:
-        return assemble(NAMESRV, listed("n0"), silent, seen, 1_000)
+        return assemble([NAMESRV], listed("n0"), silent, seen, 1_000)
 
     history = History(look, bench.read_runtime, Settings("127.0.0.1:9876"))
     await history.sample()
@@ -152,7 +152,7 @@ async def test_a_name_that_goes_before_it_says_anything_leaves_no_reading_behind
 
     async def look() -> ClusterView:
         there = () if bench.is_gone else listed("n0")
-        return assemble(NAMESRV, there, stock, Memory(8), int(bench.now_s * 1000))
+        return assemble([NAMESRV], there, stock, Memory(8), int(bench.now_s * 1000))
 
     history = History(look, bench.read_runtime, Settings("127.0.0.1:9876"), lambda: bench.now_s)
     await history.sample()

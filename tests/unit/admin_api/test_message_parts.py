@@ -15,6 +15,7 @@ from admin_api.messages.views import BodyFormat, parse_offset_id, show_body, vie
 from admin_api.messages.window import LaneMark, Search, format_cursor, parse_cursor
 from admin_api.settings import Settings
 from admin_api.sources.messages import MessageSource
+from admin_api.sources.name_server import NameServerSource
 from commitlog.record import Message, encode_record, host_bytes, offset_msg_id
 from remoting.command import RemotingCommand
 from remoting.record import CorruptRecordError, Record, decode_record, decode_records
@@ -142,8 +143,12 @@ class _Answering:
         return self._answer
 
 
+def gateway_of(answer: RemotingCommand) -> Gateway:
+    return Gateway(_Answering(answer), Settings(namesrv="n:1"))
+
+
 def asking(answer: RemotingCommand) -> MessageSource:
-    return MessageSource(Gateway(_Answering(answer), Settings(namesrv="n:1")), "n:1")
+    return MessageSource(gateway_of(answer))
 
 
 async def test_record_of_another_position_is_not_the_one() -> None:
@@ -163,4 +168,4 @@ async def test_pull_without_its_numbers_is_no_answer(fields: dict[str, str]) -> 
 async def test_lists_that_are_none_are_no_answer() -> None:
     for body in (b"", b"[]", b'{"topicList":{"a":1}}', b'{"topicList":[1]}'):
         with pytest.raises(AskError, match="list of topics"):
-            await asking(RemotingCommand(0, body=body)).topics()
+            await NameServerSource(gateway_of(RemotingCommand(0, body=body)), "n:1").topics()

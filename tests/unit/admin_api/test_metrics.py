@@ -45,7 +45,7 @@ def writable_cluster() -> FakeCluster:
 async def test_the_cluster_is_shown_as_it_is_and_what_nobody_knows_is_not() -> None:
     async with scraping(writable_cluster()) as client:
         found = await scrape(client)
-    assert found["ledgermq_cluster_namesrv_up"] == 1
+    assert found['ledgermq_cluster_namesrv_up{address="127.0.0.1:9876"}'] == 1
     assert found['ledgermq_cluster_writable{group="group-a"}'] == 1
     assert found['ledgermq_cluster_node_leader{group="group-a",node="n0"}'] == 1
     assert found['ledgermq_cluster_node_up{group="group-a",node="n1"}'] == 0
@@ -57,7 +57,7 @@ async def test_a_cluster_that_nobody_can_reach_is_told_too() -> None:
     cluster.namesrv_is_up = False
     async with scraping(cluster) as client:
         found = await scrape(client)
-    assert found["ledgermq_cluster_namesrv_up"] == 0
+    assert found['ledgermq_cluster_namesrv_up{address="127.0.0.1:9876"}'] == 0
     assert not [name for name in found if name.startswith("ledgermq_cluster_node")]
     assert found['ledgermq_admin_asks_total{outcome="unreachable"}'] > 0
 

@@ -9,10 +9,12 @@ from admin_api.cluster.reader import ClusterReader
 from admin_api.cluster.schemas import NodeState
 from admin_api.gateway import AskError, Gateway
 from admin_api.settings import Settings
-from admin_api.sources.brokers import Listed, parse_listed, parse_node_status
+from admin_api.sources.brokers import Listed, listed_of, parse_node_status
+from admin_api.sources.name_server import NameServerSource
 from broker.admin.types import NodeRole, OlderNodeView
 from remoting.client.aio import RemotingClient
 from remoting.command import RemotingCommand
+from remoting.route import parse_cluster_info
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster
 from tests.unit.admin_api.node_samples import ADDRESSES, REPLICATION, node_status, peer
 
@@ -163,16 +165,21 @@ async def test_read_error_code_is_told_with_its_remark() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"{", b'{"brokerAddrTable": 3}', b'{"brokerAddrTable": {"a": {}}}']
 )
-def test_parse_listed_malformed_is_refused(body: bytes) -> None:
+async def test_brokers_malformed_are_refused(body: bytes) -> None:
+    cluster = three_nodes()
+    cluster.brokers_body = body
     with pytest.raises(AskError, match="cannot be read"):
-        parse_listed("h:9", body, 10)
+        await NameServerSource(Gateway(cluster, Settings(NAMESRV_ADDRESS)), NAMESRV_ADDRESS).brokers()
 
 
-def test_parse_listed_takes_unquoted_ids_and_keeps_its_bound() -> None:
+def test_listed_takes_unquoted_ids_and_keeps_its_bound() -> None:
     body = (
         b'{"brokerAddrTable":{"b":{"brokerAddrs":{0:"h:1",1:"h:2",2:"h:3"},"brokerName":"b","cluster":"c"}}}'
     )
-    assert parse_listed("h:9", body, 2) == (Listed("c", "b", 0, "h:1"), Listed("c", "b", 1, "h:2"))
+    assert listed_of([parse_cluster_info(body)], 2) == (
+        Listed("c", "b", 0, "h:1"),
+        Listed("c", "b", 1, "h:2"),
+    )
 
 
 def test_parse_node_status_too_long_is_refused_before_it_is_parsed() -> None:
