@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from ledgermq.app import PLACES, app
 from ledgermq.cli import main
-from ledgermq.errors import UserError
+from ledgermq.errors import WRONG_USAGE, UserError
 from ledgermq.local.cluster import locked
 from ledgermq.local.plan import ClusterPlan, is_free, require_free
 from tests.support.self_dialled import self_connected
@@ -98,6 +98,20 @@ def test_status_name_server_gone_is_a_sentence() -> None:
     assert "the name server 127.0.0.1:1 gives no answer" in failure("status", "--namesrv", "127.0.0.1:1")
 
 
+def test_status_names_every_name_server_that_is_gone() -> None:
+    said = failure("status", "--namesrv", "127.0.0.1:1;127.0.0.1:2")
+    assert "127.0.0.1:1 cannot be reached" in said
+    assert "127.0.0.1:2 cannot be reached" in said
+
+
+@pytest.mark.parametrize("command", [("status",), ("topic", "list"), ("consume", "T"), ("grpc",)])
+def test_a_name_server_that_is_no_address_is_wrong_usage(command: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, [*command, "--namesrv", "127.0.0.1:9876;somewhere"])
+    assert isinstance(result.exception, UserError), result.output
+    assert str(result.exception) == "The name server 'somewhere' is not host:port."
+    assert result.exception.exit_code == WRONG_USAGE
+
+
 def test_consume_name_server_gone_is_a_sentence() -> None:
     assert "the name server gives no answer" in failure(
         "consume", "T", "--namesrv", "127.0.0.1:1", "--count", "1"
@@ -165,3 +179,7 @@ def test_doctor_without_a_name_server_finds_that() -> None:
     assert result.exit_code == 1
     assert "The name server does not answer: 127.0.0.1:1 cannot be reached" in result.output
     assert "Start it, or name the right one" in result.output
+    result = CliRunner().invoke(app, ["doctor", "--namesrv", "127.0.0.1:1;127.0.0.1:2"])
+    assert result.exit_code == 1
+    for address in ("127.0.0.1:1", "127.0.0.1:2"):
+        assert f"The name server does not answer: {address} cannot be reached" in result.output

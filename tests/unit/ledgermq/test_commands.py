@@ -38,6 +38,12 @@ def test_endpoints_stand_below_the_nodes(capsys: pytest.CaptureFixture[str]) -> 
     assert shown[-2:] == ["grpc 127.0.0.1:8081 up", "grpc 127.0.0.1:8082 down: refused"]
 
 
+def test_a_silent_name_server_is_named_beside_others(capsys: pytest.CaptureFixture[str]) -> None:
+    up, down = dict(CLUSTER_EXAMPLE["namesrv"]), {"address": "10.0.0.2:9876", "problem": "refused"}
+    show_cluster(CLUSTER_EXAMPLE | {"namesrvs": [up, down]})
+    assert capsys.readouterr().err == "name server 10.0.0.2:9876: refused\n"
+
+
 def test_the_doctor_names_the_clients_of_an_endpoint(capsys: pytest.CaptureFixture[str]) -> None:
     client = {
         "clientId": "c-1\x1b[m",

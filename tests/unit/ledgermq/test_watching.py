@@ -109,3 +109,10 @@ def test_a_stock_broker_is_up_and_said_to_tell_nothing_of_replication() -> None:
     assert "stock: writable, a stock RocketMQ broker, which reports nothing about replication" in text
     assert "up, stock" in text
     assert "leads" not in text
+
+
+def test_every_silent_name_server_is_named() -> None:
+    silent = [{"address": f"10.0.0.{n}:9876", "problem": f"10.0.0.{n}:9876 is gone"} for n in (1, 2)]
+    view = {"groups": [], "namesrv": silent[0], "namesrvs": [*silent, {"address": "h:1", "problem": None}]}
+    text = shown(Watched(), Snapshot({"cluster": view}, ()), 1.0)
+    assert text.count("name server: 10.0.0.") == 2
