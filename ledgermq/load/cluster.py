@@ -13,7 +13,7 @@ import orjson
 from ledgermq.client import messaging_client
 from ledgermq.errors import UserError
 from remoting.client.aio import RemotingClient, RouteTable
-from remoting.client.routes import leaders_of
+from remoting.client.routes import leaders_of, name_server_addresses
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientError, RemotingError
@@ -31,11 +31,11 @@ _WAITS = frozenset({ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.SYSTEM_BUS
 
 
 class LoadCluster:
-    """A cluster, found by its name server. It may still be starting, or have no leader."""
+    """A cluster, found by its name servers. It may still be starting, or have no leader."""
 
     def __init__(self, client: RemotingClient, namesrv: str) -> None:
         self._client = client
-        self._namesrv = namesrv
+        self._name_servers = name_server_addresses(namesrv)
         self._routes = RouteTable(client, namesrv)
 
     async def route(self, topic: str) -> TopicRoute | None:
@@ -102,8 +102,9 @@ class LoadCluster:
         if address is not None:
             ext = {"topic": topic}
             await self._problem(address, RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields=ext))
-            request = RemotingCommand(RequestCode.DELETE_TOPIC_IN_NAMESRV, ext_fields=ext)
-            await self._problem(self._namesrv, request)
+            code = RequestCode.DELETE_TOPIC_IN_NAMESRV
+            requests = {each: RemotingCommand(code, ext_fields=ext) for each in self._name_servers}
+            await asyncio.gather(*(self._problem(at, request) for at, request in requests.items()))
 
     async def stored(self, topic: str) -> int:
         """The number of messages in the queues: the sum of maximum offset minus minimum offset."""

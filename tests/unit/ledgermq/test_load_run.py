@@ -31,6 +31,7 @@ class LoadBroker(FakeBroker):
         super().__init__(queue_count)
         self.connections: set[Connection] = set()
         self.deleted: list[str] = []
+        self.unrouted: list[str] = []
         self.forgets = False
         self.stall_s = 0.0
 
@@ -39,7 +40,7 @@ class LoadBroker(FakeBroker):
         router.register(RequestCode.SEND_MESSAGE_V2, self._send_v2)
         router.register(RequestCode.UPDATE_AND_CREATE_TOPIC, self._make_topic)
         router.register(RequestCode.DELETE_TOPIC_IN_BROKER, self._delete_topic)
-        router.register(RequestCode.DELETE_TOPIC_IN_NAMESRV, lambda request, _: success_response(request))
+        router.register(RequestCode.DELETE_TOPIC_IN_NAMESRV, self._delete_route)
         router.register(RequestCode.GET_BROKER_CLUSTER_INFO, self._cluster_info)
         return router
 
@@ -64,6 +65,10 @@ class LoadBroker(FakeBroker):
 
     def _delete_topic(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         self.deleted.append(request.ext_fields["topic"])
+        return success_response(request)
+
+    def _delete_route(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
+        self.unrouted.append(request.ext_fields["topic"])
         return success_response(request)
 
     def _route(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
@@ -102,6 +107,13 @@ async def test_closed_loop_counts_what_the_broker_has(connections: int) -> None:
         assert result.max_ms is not None
         assert result.p50_ms <= result.max_ms
         assert shares[0] < 1
+
+
+async def test_a_deleted_topic_has_no_route_at_any_name_server_that_answers() -> None:
+    broker = LoadBroker()
+    async with serving(broker) as client:
+        await LoadCluster(client, f"127.0.0.1:1;{broker.address}").delete_topic(TOPIC)
+    assert (broker.deleted, broker.unrouted) == ([TOPIC], [TOPIC])
 
 
 async def test_arrival_rate_is_kept_and_counts_from_the_time_due() -> None:
