@@ -11,9 +11,12 @@ from remoting.codes import RequestCode
 from remoting.headers.namesrv import GRPC_ENDPOINTS
 from tests.browser.conftest import WAIT_MS, OpenPage
 from tests.browser.stage import Stage
+from tests.browser.test_members import Service
 from tests.integration.conftest import Measured
 from tests.integration.wire import call
+from tests.unit.admin_api.fake_brokers import NAMESRV
 from tests.unit.admin_api.test_grpc_clients import client
+from tests.unit.admin_api.test_name_servers import BOTH, OTHER, FakeNameServers
 
 
 def card(page: Page, node_id: str) -> str:
@@ -93,3 +96,21 @@ def test_the_clients_of_an_endpoint_are_listed(open_page: OpenPage, stage: Stage
             expect(dialog.locator("tbody tr")).to_contain_text("JAVA 5.2.0")
         finally:
             call(namesrv, RequestCode.DELETE_KV_CONFIG, place)
+
+
+def test_each_name_server_is_shown(open_page: OpenPage) -> None:
+    servers = FakeNameServers()
+    servers.unlisted[OTHER] = {"127.0.0.1:10921"}
+    service = Service(servers, BOTH)
+    service.start()
+    try:
+        lines = open_page("#/cluster", origin=service.origin).locator(".namesrv")
+        lacking = f"Name server {OTHER}, which does not list 127.0.0.1:10921"
+        expect(lines).to_have_text([f"Name server {NAMESRV}", lacking])
+        servers.dead.add(NAMESRV)
+        gone = f"⚠ The name server gives no answer ({NAMESRV} cannot be reached). Others are asked."
+        expect(lines).to_have_text([gone, f"Name server {OTHER}"])
+        servers.dead.add(OTHER)
+        expect(lines.first).to_contain_text("The nodes known before are asked directly.")
+    finally:
+        service.stop()

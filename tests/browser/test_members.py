@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from typing import Generic, TypeVar
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -18,18 +19,22 @@ from broker.admin.types import PeerView
 from dledger.core.membership import Member, MemberRole
 from tests.browser.conftest import OpenPage
 from tests.browser.faults import axe_faults
-from tests.unit.admin_api.fake_brokers import NAMESRV
+from tests.unit.admin_api.fake_brokers import NAMESRV, FakeBrokers
 from tests.unit.admin_api.test_member_changes import ChangingGroup
 from tests.unit.admin_api.test_replication import GROUP
 
 START_LIMIT_S = 30
 
 
-class Service:
+B = TypeVar("B", bound=FakeBrokers)
+
+
+class Service(Generic[B]):
     """An admin service over these brokers, on a loop and a thread of its own."""
 
-    def __init__(self, brokers: ChangingGroup) -> None:
+    def __init__(self, brokers: B, namesrv: str = NAMESRV) -> None:
         self.brokers = brokers
+        self._namesrv = namesrv
         self.origin = ""
         self._server: Server | None = None
         self._is_started = threading.Event()
@@ -45,7 +50,7 @@ class Service:
         self._thread.join(START_LIMIT_S)
 
     async def _serve(self) -> None:
-        settings = Settings(namesrv=NAMESRV, cache_ms=0, brokers_cache_ms=0)
+        settings = Settings(namesrv=self._namesrv, cache_ms=0, brokers_cache_ms=0)
         app = create_app(settings, self.brokers)
         config = server_config(app, settings, 16, host="127.0.0.1", port=0, lifespan="on")
         listener = config.bind_socket()
@@ -59,7 +64,7 @@ class Service:
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
+def service() -> Iterator[Service[ChangingGroup]]:
     made = Service(ChangingGroup())
     made.start()
     yield made
@@ -71,7 +76,9 @@ def members_of(page: Page) -> None:
     page.locator("details.members > summary").click()
 
 
-def test_a_member_joins_and_shows_how_much_of_the_log_it_has(open_page: OpenPage, service: Service) -> None:
+def test_a_member_joins_and_shows_how_much_of_the_log_it_has(
+    open_page: OpenPage, service: Service[ChangingGroup]
+) -> None:
     group = service.brokers
     page = open_page("#/cluster", origin=service.origin)
     summary = page.locator("details.members > summary")
@@ -113,7 +120,7 @@ def test_a_member_joins_and_shows_how_much_of_the_log_it_has(open_page: OpenPage
     assert axe_faults(page) == []
 
 
-def test_what_costs_the_majority_is_typed(open_page: OpenPage, service: Service) -> None:
+def test_what_costs_the_majority_is_typed(open_page: OpenPage, service: Service[ChangingGroup]) -> None:
     group = service.brokers
     group.down.add("n2")
     group.refresh()
@@ -143,7 +150,9 @@ def test_what_costs_the_majority_is_typed(open_page: OpenPage, service: Service)
     assert group.configuration.ids == ("n0", "n2")
 
 
-def test_members_are_replaced_moved_and_lose_their_vote(open_page: OpenPage, service: Service) -> None:
+def test_members_are_replaced_moved_and_lose_their_vote(
+    open_page: OpenPage, service: Service[ChangingGroup]
+) -> None:
     group = service.brokers
     page = open_page("#/cluster", origin=service.origin)
     members_of(page)
