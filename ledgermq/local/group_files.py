@@ -15,6 +15,7 @@ from ledgermq.errors import UserError
 from ledgermq.local.node_files import namesrv_tls_options, replication_keys
 from ledgermq.local.plan import NAME_SERVER, REPLICATION_PORT_STEP, Scalar, to_toml, write_whole
 from ledgermq.members import MemberFiles
+from remoting.client.routes import name_server_addresses
 
 CERTIFICATES = "certificates"
 
@@ -42,8 +43,7 @@ class GroupPlan:
 
     @property
     def namesrv_hosts(self) -> tuple[str, ...]:
-        parts = (part.strip() for part in self.namesrv.split(";"))
-        return tuple(part.rpartition(":")[0].strip("[]") for part in parts if part)
+        return tuple(each.rpartition(":")[0].strip("[]") for each in name_server_addresses(self.namesrv))
 
     def namesrv_options(self) -> tuple[str, ...]:
         """Of `python -m namesrv`, in a folder with the files of the name servers."""
