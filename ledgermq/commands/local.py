@@ -65,7 +65,12 @@ def completion(shell: Annotated[Shell, typer.Argument(help="For which shell.")])
 def up(
     data: DataDir = DEFAULT_DATA_DIR,
     nodes: Annotated[
-        int | None, typer.Option(min=1, max=9, help="Number of brokers; fixed once made.", show_default="3")
+        int | None,
+        typer.Option(min=1, max=9, help="Number of brokers of a group; fixed once made.", show_default="3"),
+    ] = None,
+    groups: Annotated[
+        int | None,
+        typer.Option(min=1, max=9, help="Number of replication groups; may grow.", show_default="1"),
     ] = None,
     namesrvs: Annotated[
         int | None, typer.Option(min=1, max=9, help="Number of name servers.", show_default="1")
@@ -117,6 +122,7 @@ def up(
     run(
         data,
         nodes=nodes,
+        groups=groups,
         namesrvs=namesrvs,
         namesrv_port=namesrv_port,
         broker_port=broker_port,

@@ -115,7 +115,7 @@ def add(
     Its node has an empty store, dLegerJoin = true, and itself and some members in dLegerPeers.
     """
     role = "learner" if learner else "voter"
-    with _joining(member, address, data, is_local=local, is_dry_run=changes.dry_run) as at:
+    with _joining(changes, member, address, data, is_local=local) as at:
         body = {"id": member, "address": at, "role": role, "force": force}
         changes.make("add", "POST", "", body, body)
     _follow(changes, member, role, wait=wait, started=data if local else None)
@@ -134,7 +134,7 @@ def replace(
     force: Force = False,
 ) -> None:
     """Put another in a member's place: the new one joins, and when it votes the old one is removed."""
-    with _joining(by, address, data, is_local=local, is_dry_run=changes.dry_run, leaving=member) as at:
+    with _joining(changes, by, address, data, is_local=local, leaving=member) as at:
         body = {"id": by, "address": at, "force": force}
         changes.make("replace", "POST", path_of(member, "replace"), {"old": member, **body}, body)
     _follow(changes, by, "voter", wait=wait, started=data if local else None, without=member)
@@ -190,12 +190,12 @@ def _planned(services: "Services", group: str, kind: str, values: Mapping[str, o
 
 @contextmanager
 def _joining(
+    changes: _Changes,
     member: str,
     address: str | None,
     data: Path,
     *,
     is_local: bool,
-    is_dry_run: bool,
     leaving: str | None = None,
 ) -> Iterator[str]:
     """The address of a new member. Of a local cluster its files are made first, and its plan has it, unless
@@ -215,6 +215,10 @@ def _joining(
 
     plan = require_plan(data.absolute())
     grown = plan.with_node(member)
+    group = grown.group_of(grown.node(member)).name
+    if group != changes.group:
+        raise UserError(f"{member} would be of {group}, not of {changes.group}.", WRONG_USAGE)
+    is_dry_run = changes.dry_run
     if not is_dry_run:
         with writing(plan.data_dir):
             write_files(grown, [grown.node(member)])  # the others may be about to start

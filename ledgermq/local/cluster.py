@@ -117,7 +117,7 @@ class LocalCluster:
         loop = asyncio.get_running_loop()
         report_at_s = loop.time() + _STILL_WAITING_S
         async with open_services(self._settings()) as services:
-            while not is_writable(view := await services.reader.read()):
+            while not is_writable(view := await services.reader.read(), self.plan.group_count):
                 self._require_majority()
                 if loop.time() > report_at_s:
                     report_at_s += _STILL_WAITING_S
@@ -129,12 +129,13 @@ class LocalCluster:
         return Settings(namesrv=self.plan.namesrv_address, tls=tls)
 
     def _require_majority(self) -> None:
-        running = sum(self._supervisor.is_running(node.id) for node in self.plan.nodes)
-        if running <= len(self.plan.nodes) // 2:
-            raise UserError(
-                f"only {running} of {len(self.plan.nodes)} nodes run, that is no majority; "
-                f"their logs are in {self.plan.logs_dir}."
-            )
+        for group in self.plan.groups:
+            running = sum(self._supervisor.is_running(node.id) for node in group.nodes)
+            if running <= len(group.nodes) // 2:
+                raise UserError(
+                    f"only {running} of {len(group.nodes)} nodes of {group.name} run, that is no majority; "
+                    f"their logs are in {self.plan.logs_dir}."
+                )
 
     def _report(self, ended: Exit) -> None:
         command = ended.command
@@ -158,9 +159,9 @@ class LocalCluster:
         self._stop.set()
 
 
-def is_writable(view: ClusterView) -> bool:
-    """Whether every group's leader accepts messages and is registered as brokerId 0 at the name server."""
-    return bool(view.groups) and all(
+def is_writable(view: ClusterView, group_count: int) -> bool:
+    """Whether so many groups' leaders accept messages and are registered as brokerId 0 at a name server."""
+    return len(view.groups) >= group_count and all(
         group.state is GroupState.WRITABLE
         and any(node.id == group.leader_id and node.broker_id == 0 for node in group.nodes)
         for group in view.groups
@@ -208,6 +209,7 @@ def up(
     data_dir: Path,
     *,
     nodes: int | None,
+    groups: int | None,
     namesrvs: int | None,
     namesrv_port: int | None,
     broker_port: int | None,
@@ -236,6 +238,7 @@ def up(
             load_plan(data_dir),
             data_dir,
             nodes=nodes,
+            groups=groups,
             namesrvs=namesrvs,
             namesrv_port=namesrv_port,
             broker_port=broker_port,
@@ -263,8 +266,9 @@ def write_files(plan: ClusterPlan, nodes: Sequence[NodePlan] | None = None) -> N
     try:
         if plan.has_certificates:
             files = MemberFiles(plan.certificates_dir)
-            ids = [node.id for node in plan.nodes]
-            files.complete(plan.group, dict.fromkeys(ids, (HOST, "localhost")))
+            for group in plan.groups:
+                ids = [node.id for node in group.nodes]
+                files.complete(group.name, dict.fromkeys(ids, (HOST, "localhost")))
             if plan.has_client_tls or files.may_sign:
                 files.complete(plan.group, {NAME_SERVER: (HOST, "localhost")})
         write_node_files(plan, nodes)
@@ -310,6 +314,7 @@ def _ready(plan: ClusterPlan, pids: dict[str, int]) -> dict[str, object]:
         "nodes": [
             {
                 "id": node.id,
+                "group": plan.group_of(node).name,
                 "pid": pids[node.id],
                 "remoting": node.remoting_address,
                 "replication": node.replication_address,
@@ -328,8 +333,11 @@ def ready_table(plan: ClusterPlan, pids: dict[str, int]) -> Table:
         table.add_column(name, justify="right" if name == "pid" else "left", overflow="fold")
     for namesrv in plan.namesrvs:
         table.add_row(namesrv.name, str(pids[namesrv.name]), namesrv.address, "")
-    for node in plan.nodes:
-        table.add_row(node.id, str(pids[node.id]), node.remoting_address, node.metrics_url)
+    for group in plan.groups:
+        if plan.group_count > 1:
+            table.add_row(group.name)
+        for node in group.nodes:
+            table.add_row(node.id, str(pids[node.id]), node.remoting_address, node.metrics_url)
     if plan.admin_url is not None:
         table.add_row("admin", str(pids["admin"]), plan.admin_url, f"{plan.admin_url}/metrics")
     if plan.grpc_address is not None:

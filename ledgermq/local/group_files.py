@@ -12,7 +12,7 @@ from pathlib import Path
 
 from broker.config import ConfigError, load_config
 from ledgermq.errors import UserError
-from ledgermq.local.node_files import namesrv_tls_options, replication_keys
+from ledgermq.local.node_files import KnownBroker, namesrv_tls_options, replication_keys
 from ledgermq.local.plan import NAME_SERVER, REPLICATION_PORT_STEP, Scalar, to_toml, write_whole
 from ledgermq.members import MemberFiles
 from remoting.client.routes import name_server_addresses
@@ -48,7 +48,8 @@ class GroupPlan:
     def namesrv_options(self) -> tuple[str, ...]:
         """Of `python -m namesrv`, in a folder with the files of the name servers."""
         folder = Path(CERTIFICATES)
-        return namesrv_tls_options(folder, self.broker_name, self.broker_name, self.addresses, "permissive")
+        broker = KnownBroker(self.broker_name, self.broker_name, self.addresses)
+        return namesrv_tls_options(folder, [broker], "permissive")
 
     def values(self, node: str) -> Mapping[str, Scalar]:
         """The broker.toml of a member."""

@@ -1,6 +1,7 @@
 """Makes each node's broker.toml from the cluster's plan, and checks it by the broker's own rules."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from broker.config import ConfigError, load_config
@@ -73,6 +74,7 @@ def node_values(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
     return {
         **LOCAL_DEFAULTS,
         **plan.settings,
+        **({"brokerName": plan.group_of(node).broker_name} if plan.group_count > 1 else {}),
         "bindAddress": HOST,
         "brokerIP1": HOST,
         "listenPort": node.remoting_port,
@@ -99,19 +101,29 @@ def replication_keys(certificates: Path, node_id: str) -> Mapping[str, Scalar]:
     }
 
 
-def namesrv_tls_options(
-    certificates: Path, broker_name: str, group: str, node_ids: Iterable[str], mode: str
-) -> tuple[str, ...]:
-    """The options of a name server that knows the brokers by the certificates of the group's members: no
-    other process can register their name, or remove it.
+@dataclass(frozen=True, slots=True)
+class KnownBroker:
+    """A broker that is known by the certificates of its group's members."""
+
+    name: str
+    group: str
+    node_ids: Iterable[str]
+
+    def option(self) -> str:
+        identities = (f"{CERTIFICATE}:{member_uri(self.group, node_id)}" for node_id in self.node_ids)
+        return f"{self.name}={','.join(identities)}"
+
+
+def namesrv_tls_options(certificates: Path, brokers: Iterable[KnownBroker], mode: str) -> tuple[str, ...]:
+    """The options of a name server that knows the brokers: no other process can register their names, or
+    remove them.
     """
-    identities = ",".join(f"{CERTIFICATE}:{member_uri(group, node_id)}" for node_id in node_ids)
     return (
         *("--tls-mode", mode),
         *("--tls-cert", str(certificates / f"{NAME_SERVER}.pem")),
         *("--tls-key", str(certificates / f"{NAME_SERVER}.key")),
         *("--tls-ca", str(certificates / "ca.pem"), "--tls-client-auth", "optional"),
-        *("--broker-identity", f"{broker_name}={identities}"),
+        *(part for broker in brokers for part in ("--broker-identity", broker.option())),
     )
 
 

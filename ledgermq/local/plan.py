@@ -3,6 +3,7 @@ that a port is free, it is bound.
 """
 
 import json
+import string
 import time
 import tomllib
 from collections.abc import Mapping
@@ -18,8 +19,11 @@ NAME_SERVER = "namesrv"
 FILE_NAME = "cluster.toml"
 FILE_VERSION = 1
 CHANGED_VERSION = 2
-"""Of a plan whose members were changed: releases that do not know that must not start it."""
+"""Of a plan with several groups or changed members: releases that do not know that must not start it."""
 NODES_MAX = 9
+"""Of one group."""
+GROUPS_MAX = 9
+NUMBERS_PER_GROUP = 10
 PORTS_PER_NODE = 10
 REPLICATION_PORT_STEP = 3
 METRICS_PORT_STEP = 5
@@ -32,11 +36,18 @@ def node_name(number: int) -> str:
     return f"n{number}"
 
 
+def numbers_of(group: int) -> range:
+    """The numbers that nodes of this group may have."""
+    first = group * NUMBERS_PER_GROUP
+    return range(first, first + NODES_MAX)
+
+
 @dataclass(frozen=True, slots=True)
 class NodePlan:
     """One node: the ports for clients, for its peers and for Prometheus, and its folder."""
 
     id: str
+    number: int
     remoting_port: int
     home: Path
 
@@ -70,6 +81,15 @@ class NodePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """One replication group: its broker name, its name among the groups, and its nodes."""
+
+    broker_name: str
+    name: str
+    nodes: tuple[NodePlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NamesrvPlan:
     """One name server; they know nothing of each other."""
 
@@ -88,7 +108,7 @@ class ClusterPlan:
 
     data_dir: Path
     node_count: int = 3
-    """Nodes with which it began."""
+    """Nodes with which each group began."""
     namesrv_port: int = 9876
     broker_port: int = 10911
     admin_port: int = 8080
@@ -103,15 +123,38 @@ class ClusterPlan:
     left: tuple[int, ...] = ()
     """Numbers of those that were removed."""
     namesrv_count: int = 1
+    group_count: int = 1
 
     @property
     def nodes(self) -> tuple[NodePlan, ...]:
-        numbers = ({*range(self.node_count)} | {*self.joined}) - {*self.left}
+        """Of all groups: those of the first are n0, n1, …, those of the second n10, n11, …"""
+        began = {number for group in range(self.group_count) for number in self._began(group)}
+        numbers = (began | {*self.joined}) - {*self.left}
         return tuple(map(self._node, sorted(numbers)))
+
+    def _began(self, group: int) -> range:
+        """The numbers of the nodes with which a group began."""
+        first = group * NUMBERS_PER_GROUP
+        return range(first, first + self.node_count)
+
+    @property
+    def groups(self) -> tuple[GroupPlan, ...]:
+        """The first has the name of the settings; of `broker-a` the others are `broker-b`, `broker-c`, …"""
+        stem = self.broker_name.removesuffix("-a")
+        names = [f"{stem}-{letter}" for letter in string.ascii_lowercase[1 : self.group_count]]
+        brokers = [(self.broker_name, self.group), *((name, name) for name in names)]
+        return tuple(
+            GroupPlan(broker, name, tuple(node for node in self.nodes if _group_of(node) == at))
+            for at, (broker, name) in enumerate(brokers)
+        )
+
+    def group_of(self, node: NodePlan) -> GroupPlan:
+        return self.groups[_group_of(node)]
 
     def _node(self, number: int) -> NodePlan:
         name = node_name(number)
-        return NodePlan(name, self.broker_port + PORTS_PER_NODE * number, self.data_dir / name)
+        port = self.broker_port + PORTS_PER_NODE * number
+        return NodePlan(name, number, port, self.data_dir / name)
 
     def peers_of(self, node: NodePlan) -> tuple[NodePlan, ...]:
         """Its dLegerPeers. Those of the first nodes stay as they were: they are the members until the log
@@ -119,16 +162,16 @@ class ClusterPlan:
         would begin another group of the same name.
         """
         if self.has_joined(node) or (self.node_count == 1 and self._is_emptied(node)):
-            return self.nodes
-        return tuple(map(self._node, range(self.node_count)))
+            return self.group_of(node).nodes
+        return tuple(map(self._node, self._began(_group_of(node))))
 
     def _is_emptied(self, node: NodePlan) -> bool:
-        joined = [each for each in self.nodes if self.has_joined(each)]
+        joined = [each for each in self.group_of(node).nodes if self.has_joined(each)]
         return not node.store.exists() and any(each.store.exists() for each in joined)
 
     def has_joined(self, node: NodePlan) -> bool:
         """Whether the node was added to the running cluster."""
-        return node.id in map(node_name, self.joined)
+        return node.number in self.joined
 
     def with_node(self, node_id: str) -> "ClusterPlan":
         """With one more node. Raises: UserError."""
@@ -144,14 +187,19 @@ class ClusterPlan:
         """Raises: UserError."""
         return replace(self, left=tuple(sorted({*self.left, self._number(node_id)})))
 
-    @staticmethod
-    def _number(node_id: str) -> int:
-        names = [node_name(number) for number in range(NODES_MAX)]
-        if node_id not in names:
+    def _number(self, node_id: str) -> int:
+        numbers = {
+            node_name(number): number for group in range(self.group_count) for number in numbers_of(group)
+        }
+        if node_id not in numbers:
+            spans = [
+                f"{node_name(each[0])} to {node_name(each[-1])}"
+                for each in map(numbers_of, range(self.group_count))
+            ]
             raise UserError(
-                f"{node_id} is no node of a local cluster: they are {names[0]} to {names[-1]}.", WRONG_USAGE
+                f"{node_id} is no node of a local cluster: they are {', '.join(spans)}.", WRONG_USAGE
             )
-        return names.index(node_id)
+        return numbers[node_id]
 
     def node(self, node_id: str) -> NodePlan:
         """Raises: UserError, which names the existing nodes, if there is no node with this id."""
@@ -254,10 +302,14 @@ class ClusterPlan:
             ports[port] = purpose
         return ports
 
+    @property
+    def _is_changed(self) -> bool:
+        return bool(self.joined or self.left or self.group_count > 1)
+
     def save(self) -> None:
         """Write cluster.toml; it replaces an earlier one atomically."""
         head = {
-            "version": CHANGED_VERSION if self.joined or self.left else FILE_VERSION,
+            "version": CHANGED_VERSION if self._is_changed else FILE_VERSION,
             "nodes": self.node_count,
             "namesrvPort": self.namesrv_port,
             "namesrvs": self.namesrv_count,
@@ -265,11 +317,16 @@ class ClusterPlan:
             "adminPort": self.admin_port,
             "grpcPort": self.grpc_port,
             "replicationTls": self.has_replication_tls,
+            "groups": self.group_count,
         }
         text = f"# The plan of this local cluster, written by `ledgermq up`.\n{to_toml(head)}"
         if self.joined or self.left:
             text += f"joined = {list(self.joined)}\nleft = {list(self.left)}\n"
         write_whole(self.data_dir / FILE_NAME, f"{text}\n[broker]\n{to_toml(self.settings)}")
+
+
+def _group_of(node: NodePlan) -> int:
+    return node.number // NUMBERS_PER_GROUP
 
 
 def load_plan(data_dir: Path) -> ClusterPlan | None:
@@ -285,13 +342,15 @@ def load_plan(data_dir: Path) -> ClusterPlan | None:
         found = values.get("version")
         raise UserError(f"{path} has version {found}; this LedgerMQ reads up to version {CHANGED_VERSION}.")
     numbers = [values.get(key) for key in ("nodes", "namesrvPort", "brokerPort", "adminPort")]
-    numbers += [values.get("grpcPort", GRPC_PORT), values.get("namesrvs", 1)]
+    numbers += [values.get("grpcPort", GRPC_PORT), values.get("namesrvs", 1), values.get("groups", 1)]
     settings = values.get("broker", {})
     if not isinstance(settings, dict) or not all(isinstance(number, int) for number in numbers):
         raise UserError(
             f"{path} lacks a number, or its settings are no table; correct it, or use another --data."
         )
-    nodes, namesrv_port, broker_port, admin_port, grpc_port, namesrvs = (int(str(each)) for each in numbers)
+    nodes, namesrv_port, broker_port, admin_port, grpc_port, namesrvs, groups = (
+        int(str(each)) for each in numbers
+    )
     return ClusterPlan(
         data_dir,
         nodes,
@@ -304,14 +363,16 @@ def load_plan(data_dir: Path) -> ClusterPlan | None:
         _numbers(path, values, "joined"),
         _numbers(path, values, "left"),
         namesrvs,
+        groups,
     )
 
 
 def _numbers(path: Path, values: Mapping[str, object], key: str) -> tuple[int, ...]:
     """Raises: UserError."""
     found = values.get(key, [])
-    if not isinstance(found, list) or not all(each in range(NODES_MAX) for each in found):
-        raise UserError(f"{key} in {path} is no list of numbers below {NODES_MAX}; correct it.")
+    known = [number for group in range(GROUPS_MAX) for number in numbers_of(group)]
+    if not isinstance(found, list) or not all(each in known for each in found):
+        raise UserError(f"{key} in {path} is no list of numbers of nodes; correct it.")
     return tuple(found)
 
 
@@ -328,6 +389,7 @@ def merge_plan(
     data_dir: Path,
     *,
     nodes: int | None,
+    groups: int | None,
     namesrvs: int | None,
     namesrv_port: int | None,
     broker_port: int | None,
@@ -341,16 +403,20 @@ def merge_plan(
     Raises: UserError.
     """
     plan = kept or ClusterPlan(data_dir, node_count=nodes or 3)
-    if nodes not in (None, plan.node_count, len(plan.nodes)):
-        raise UserError(
-            f"the cluster in {data_dir} has {len(plan.nodes)} nodes, --nodes {nodes} conflicts with that; "
-            "leave the option out, choose another folder with --data, or change its members with "
-            "`ledgermq member add --local`."
-        )
+    if kept is not None and nodes is not None:
+        _require_nodes(kept, nodes)
     if not 1 <= plan.node_count <= NODES_MAX:
         raise UserError(f"--nodes {plan.node_count} is not between 1 and {NODES_MAX}.")
+    if groups is not None and groups < (1 if kept is None else kept.group_count):
+        raise UserError(
+            f"the cluster in {data_dir} has {plan.group_count} groups, and --groups {groups} would leave out "
+            "messages; leave the option out, or choose another folder with --data."
+        )
+    if groups not in (None, 1) and "dLegerGroup" in {**plan.settings, **settings}:
+        raise UserError("with several groups dLegerGroup cannot be set: each has the name of its broker.")
     return replace(
         plan,
+        group_count=groups or plan.group_count,
         namesrv_count=namesrvs or plan.namesrv_count,
         namesrv_port=namesrv_port or plan.namesrv_port,
         broker_port=broker_port or plan.broker_port,
@@ -359,6 +425,18 @@ def merge_plan(
         settings={**plan.settings, **settings},
         has_replication_tls=plan.has_replication_tls if has_replication_tls is None else has_replication_tls,
     )
+
+
+def _require_nodes(kept: ClusterPlan, nodes: int) -> None:
+    """Raises: UserError."""
+    sizes = {len(group.nodes) for group in kept.groups}
+    if nodes != kept.node_count and sizes != {nodes}:
+        there = " or ".join(map(str, sorted(sizes)))
+        raise UserError(
+            f"the cluster in {kept.data_dir} has {there} nodes, --nodes {nodes} conflicts with that; "
+            "leave the option out, choose another folder with --data, or change its members with "
+            "`ledgermq member add --local`."
+        )
 
 
 def read_toml(path: Path) -> dict[str, object]:

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ledgermq.errors import UserError
-from ledgermq.local.node_files import namesrv_tls_options
+from ledgermq.local.node_files import KnownBroker, namesrv_tls_options
 from ledgermq.local.plan import (
     HOST,
     NAME_SERVER,
-    NODES_MAX,
     ClusterPlan,
     NamesrvPlan,
     NodePlan,
     node_name,
+    numbers_of,
     require_plan,
 )
 from ledgermq.local.supervisor import Command, Exit, Supervisor, describe_exit
@@ -73,8 +73,11 @@ def _namesrv_tls_options(plan: ClusterPlan) -> tuple[str, ...]:
     """Clients need no certificate, and without `--tls` no TLS either."""
     mode = plan.client_tls_mode if plan.has_client_tls else "permissive"
     # Also those that may be added while it runs: only this cluster's authority makes their certificates.
-    nodes = [node_name(number) for number in range(NODES_MAX)]
-    return namesrv_tls_options(plan.certificates_dir, plan.broker_name, plan.group, nodes, mode)
+    brokers = [
+        KnownBroker(group.broker_name, group.name, map(node_name, numbers_of(at)))
+        for at, group in enumerate(plan.groups)
+    ]
+    return namesrv_tls_options(plan.certificates_dir, brokers, mode)
 
 
 def node_command(plan: ClusterPlan, node: NodePlan) -> Command:

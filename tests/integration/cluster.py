@@ -33,7 +33,7 @@ PORT_OFFSETS = (0, REPLICATION_PORT_OFFSET, 5)
 PORT_TRIES = 200
 PORTS_FROM, PORTS_FOR_A_WORKER, WORKERS_MAX = 21_000, 3_000, 3
 """Below the range of outgoing connections. Workers of pytest-xdist look at one moment: each in its part."""
-FAMILY_PORTS_MAX = 80
+FAMILY_PORTS_MAX = 280
 UNBOUNDED = "999999999/999999999"
 """As good as no bound on the expensive queries of one client."""
 
@@ -47,9 +47,10 @@ class NodeProcess:
     remoting: str
     replication: str
     metrics: str
+    group: str = "broker-a"
 
 
-def free_ports(nodes: int) -> tuple[int, int, int]:
+def free_ports(nodes: int, groups: int = 1) -> tuple[int, int, int]:
     """A name server port, the first of the brokers' ports and an admin port; behind the first a port for a
     second name server, and behind the last one for gRPC and that of its metrics: all free just now.
     """
@@ -57,7 +58,8 @@ def free_ports(nodes: int) -> tuple[int, int, int]:
     begin = PORTS_FROM + worker * PORTS_FOR_A_WORKER
     for attempt in range(PORT_TRIES):
         first = begin + (os.getpid() * 37 + attempt * 101) % (PORTS_FOR_A_WORKER - FAMILY_PORTS_MAX)
-        brokers = [first + NODE_PORT_STEP * (number + 1) for number in range(nodes)]
+        numbers = [10 * group + number for group in range(groups) for number in range(nodes)]
+        brokers = [first + NODE_PORT_STEP * (number + 1) for number in numbers]
         family = [
             first,
             first + 1,
@@ -74,12 +76,13 @@ def free_ports(nodes: int) -> tuple[int, int, int]:
 class Cluster:
     """One local cluster. `start` waits for READY; `stop` ends every process it knows of."""
 
-    def __init__(self, folder: Path, nodes: int = 3, *, nodes_max: int = 0) -> None:
+    def __init__(self, folder: Path, nodes: int = 3, *, nodes_max: int = 0, groups: int = 1) -> None:
         """`nodes_max`: so many have free ports, if that is more."""
         self.folder = folder
         self.data = folder / "data"
         self.node_count = nodes
-        self.namesrv_port, self.broker_port, self.admin_port = free_ports(max(nodes, nodes_max))
+        self.group_count = groups
+        self.namesrv_port, self.broker_port, self.admin_port = free_ports(max(nodes, nodes_max), groups)
         self.namesrv = f"127.0.0.1:{self.namesrv_port}"
         self.admin = f"http://127.0.0.1:{self.admin_port}"
         self.grpc_port = self.admin_port + 1
@@ -106,6 +109,7 @@ class Cluster:
         endpoint take as long to start as a node: only where they are wanted.
         """
         arguments = ["up", "--data", str(self.data), "--nodes", str(self.node_count)]
+        arguments += ["--groups", str(self.group_count)]
         arguments.append("--restart" if restart else "--no-restart")
         arguments += ["--namesrv-port", str(self.namesrv_port), "--broker-port", str(self.broker_port)]
         arguments += ["--admin-port", str(self.admin_port if admin else 0)]
@@ -124,7 +128,7 @@ class Cluster:
         self.namesrvs = {each["id"]: each["pid"] for each in ready["namesrvs"]}
         self.nodes = {
             node["id"]: NodeProcess(
-                node["id"], node["pid"], node["remoting"], node["replication"], node["metrics"]
+                node["id"], node["pid"], node["remoting"], node["replication"], node["metrics"], node["group"]
             )
             for node in ready["nodes"]
         }

@@ -11,6 +11,7 @@ from ledgermq.local.plan import ClusterPlan, Scalar, load_plan, merge_plan, requ
 
 NOTHING_GIVEN: dict[str, Any] = {
     "nodes": None,
+    "groups": None,
     "namesrvs": None,
     "namesrv_port": None,
     "broker_port": None,
@@ -36,7 +37,7 @@ def test_plan_saved_is_loaded_as_it_was(tmp_path: Path) -> None:
         "fileReservedTime": 48,
         "x": True,
     }
-    plan = ClusterPlan(tmp_path, 5, 1000, 2000, 3000, settings, namesrv_count=2)
+    plan = ClusterPlan(tmp_path, 5, 1000, 2000, 3000, settings, namesrv_count=2, group_count=3)
     plan.save()
     assert load_plan(tmp_path) == plan
     assert [path.name for path in tmp_path.iterdir()] == ["cluster.toml"]
@@ -54,6 +55,39 @@ def test_further_name_servers_have_the_next_ports_and_the_first_keeps_its_name(t
     taken = replace(plan, broker_port=20_002)
     with pytest.raises(UserError, match=r"for the name server namesrv-3 .* and for clients of n0"):
         taken.ports()
+
+
+def test_further_groups_have_broker_names_nodes_and_ports_of_their_own(tmp_path: Path) -> None:
+    ClusterPlan(tmp_path, node_count=2, broker_port=20_000, joined=(2,)).save()
+    plan = merge_plan(load_plan(tmp_path), tmp_path, **(NOTHING_GIVEN | {"groups": 2}))
+    plan.save()
+    assert plan == load_plan(tmp_path)
+    assert [(group.broker_name, group.name) for group in plan.groups] == [
+        ("broker-a",) * 2,
+        ("broker-b",) * 2,
+    ]
+    assert [[node.id for node in group.nodes] for group in plan.groups] == [
+        ["n0", "n1", "n2"],
+        ["n10", "n11"],
+    ]
+    assert [node.remoting_port for node in plan.nodes] == [20_000, 20_010, 20_020, 20_100, 20_110]
+    assert [peer.id for peer in plan.peers_of(plan.node("n10"))] == ["n10", "n11"]
+    assert [peer.id for peer in plan.peers_of(plan.node("n2"))] == ["n0", "n1", "n2"]
+    assert [node.id for node in plan.with_node("n12").without("n10").groups[1].nodes] == ["n11", "n12"]
+    with pytest.raises(UserError, match="they are n0 to n8, n10 to n18"):
+        plan.with_node("n9")
+    assert "version = 2\n" in (tmp_path / "cluster.toml").read_text(), "0.1.0 would start its nodes only"
+
+
+def test_groups_may_not_become_fewer_or_share_a_name(tmp_path: Path) -> None:
+    kept = ClusterPlan(tmp_path, group_count=2)
+    with pytest.raises(UserError, match="has 2 groups, and --groups 1 would leave out messages"):
+        merge_plan(kept, tmp_path, **(NOTHING_GIVEN | {"groups": 1}))
+    given = NOTHING_GIVEN | {"groups": 3, "settings": {"dLegerGroup": "g"}}
+    with pytest.raises(UserError, match="dLegerGroup cannot be set"):
+        merge_plan(None, tmp_path, **given)
+    named = merge_plan(None, tmp_path, **(NOTHING_GIVEN | {"groups": 2, "settings": {"brokerName": "eu"}}))
+    assert [group.name for group in named.groups] == ["eu", "eu-b"]
 
 
 def test_plan_of_an_earlier_release_has_one_name_server(tmp_path: Path) -> None:

@@ -154,11 +154,12 @@ def test_a_node_of_an_earlier_generation_is_called_outdated() -> None:
 
 def test_is_writable_needs_the_leader_at_id_0_of_the_name_server() -> None:
     view = ClusterView.model_validate(CLUSTER_EXAMPLE)
-    assert is_writable(view)
+    assert is_writable(view, 1)
+    assert not is_writable(view, 2), "a group of the plan is not known yet"
     (group,) = view.groups
     moved = [node.model_copy(update={"broker_id": 2}) if node.id == "n1" else node for node in group.nodes]
-    assert not is_writable(view.model_copy(update={"groups": [group.model_copy(update={"nodes": moved})]}))
-    assert not is_writable(view.model_copy(update={"groups": []}))
+    assert not is_writable(view.model_copy(update={"groups": [group.model_copy(update={"nodes": moved})]}), 1)
+    assert not is_writable(view.model_copy(update={"groups": []}), 1)
 
 
 def test_describe_nodes() -> None:

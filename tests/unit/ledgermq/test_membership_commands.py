@@ -11,7 +11,6 @@ from dledger.core.membership import Configuration, Member, MemberRole
 from ledgermq.commands import membership
 from ledgermq.commands.membership import in_bytes, progress_words
 from ledgermq.local.cluster import write_files
-from ledgermq.local.node_files import namesrv_tls_options
 from ledgermq.local.plan import ClusterPlan, load_plan, require_plan
 from ledgermq.local.processes import namesrv_command
 from tests.unit.admin_api.fake_brokers import NAMESRV
@@ -292,7 +291,6 @@ def test_the_name_server_of_a_local_cluster_knows_members_that_come_later(tmp_pa
     plan = ClusterPlan(tmp_path)
     write_files(plan)
     assert "ledgermq://broker-a/n8" in " ".join(namesrv_command(plan, plan.namesrvs[0]).argv)
-    assert namesrv_tls_options(tmp_path, "b", "b", ["n0"], "permissive")
 
 
 def test_one_more_folder_for_a_group_of_several_machines(run: CommandLine, tmp_path: Path) -> None:

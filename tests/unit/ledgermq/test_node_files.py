@@ -60,7 +60,7 @@ def test_a_folder_of_an_earlier_version_gets_certificates(tmp_path: Path) -> Non
 
 def test_the_plan_keeps_that_certificates_are_off(tmp_path: Path) -> None:
     options: dict[str, Any] = dict.fromkeys(
-        ("nodes", "namesrvs", "namesrv_port", "broker_port", "admin_port", "grpc_port")
+        ("nodes", "groups", "namesrvs", "namesrv_port", "broker_port", "admin_port", "grpc_port")
     )
     off = merge_plan(None, tmp_path, **options, settings={}, has_replication_tls=False)
     off.save()
