@@ -16,7 +16,7 @@ from tests.integration.waiting import wait_for
 from tests.spark.producing import Stored
 
 QUERY_LIMIT_S = 180.0
-STARTS_MAX = 3
+STARTS_MAX = 6
 Place = tuple[int, int]
 """Queue id and offset."""
 

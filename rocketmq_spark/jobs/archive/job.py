@@ -44,7 +44,7 @@ from rocketmq_spark.source.subscription import require_named, resolve, wait_for_
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-STARTS_MAX: Final = 3
+STARTS_MAX: Final = 6
 WORKER_IS_LATE: Final = "Python worker failed to connect back"
 """Spark gives the process that plans a Python source ten seconds to start, and has no setting for it: too
 short on a busy machine.
