@@ -61,6 +61,23 @@ def completion(shell: Annotated[Shell, typer.Argument(help="For which shell.")])
     print(get_completion_script(prog_name="ledgermq", complete_var="_LEDGERMQ_COMPLETE", shell=shell.value))
 
 
+ClientsTls = Annotated[
+    Tls | None,
+    typer.Option(
+        help="TLS for clients with certificates made in DIR/certificates; permissive: plain text too.",
+        show_default="disabled",
+    ),
+]
+NodesTls = Annotated[
+    bool | None,
+    typer.Option(
+        "--replication-tls/--no-replication-tls",
+        help="Nodes authenticate each other by certificates; else any process here may be a node.",
+        show_default="on",
+    ),
+]
+
+
 @app.command()
 def up(
     data: DataDir = DEFAULT_DATA_DIR,
@@ -88,13 +105,7 @@ def up(
             show_default="persisted",
         ),
     ] = None,
-    tls: Annotated[
-        Tls | None,
-        typer.Option(
-            help="TLS for clients with certificates made in DIR/certificates; permissive: plain text too.",
-            show_default="disabled",
-        ),
-    ] = None,
+    tls: ClientsTls = None,
     restart: Annotated[bool, typer.Option(help="Restart a process that ended by itself.")] = False,
     config: Annotated[
         Path | None,
@@ -103,14 +114,7 @@ def up(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One broker key; may be repeated.")
     ] = None,
-    replication_tls: Annotated[
-        bool | None,
-        typer.Option(
-            "--replication-tls/--no-replication-tls",
-            help="Nodes authenticate each other by certificates; else any process here may be a node.",
-            show_default="on",
-        ),
-    ] = None,
+    replication_tls: NodesTls = None,
 ) -> None:
     """Start a cluster on this machine, in the foreground: name servers, brokers, admin, gRPC endpoint.
 
