@@ -212,7 +212,8 @@ def _take_over(side: LedgerMQ, leader: str, follower: str) -> float:
     raise SystemExit(f"{follower} did not take over.")
 
 
-def write_log(side: LedgerMQ, gib: float, is_shared: bool, say: Say) -> None:
+def write_log(side: LedgerMQ, gib: float, is_shared: bool, say: Say) -> str | None:
+    """The node that is away afterwards, which only a shared log has."""
     follower, other = _followers(side)
     if is_shared:
         remove_machine(side, follower)
@@ -221,8 +222,10 @@ def write_log(side: LedgerMQ, gib: float, is_shared: bool, say: Say) -> None:
         wait_position(side, side.leader(), int(gib * GIB), say, "writing the log")
     finally:
         fill.stop()
-    if is_shared:
-        share_full_files(side, side.leader(), other)
+    if not is_shared:
+        return None
+    share_full_files(side, side.leader(), other)
+    return follower
 
 
 def _followers(side: LedgerMQ) -> list[str]:
@@ -235,8 +238,7 @@ def run(
     say("the disk's sequential speed")
     found: dict[str, Any] = {"disk_mb_s": disk_speeds(folder), "runs": {}}
     with cluster(folder) as side:
-        away = _followers(side)[0] if is_shared else None
-        write_log(side, gib, is_shared, say)
+        away = write_log(side, gib, is_shared, say)
         for name in loads:
             load = None if name == IDLE else Load(in_flight=in_flight)
             if load is not None and name != FULL:

@@ -412,11 +412,12 @@ def merge_plan(
             f"the cluster in {data_dir} has {plan.group_count} groups, and --groups {groups} would leave out "
             "messages; leave the option out, or choose another folder with --data."
         )
-    if groups not in (None, 1) and "dLegerGroup" in {**plan.settings, **settings}:
+    group_count = groups or plan.group_count
+    if group_count > 1 and "dLegerGroup" in {**plan.settings, **settings}:
         raise UserError("with several groups dLegerGroup cannot be set: each has the name of its broker.")
     return replace(
         plan,
-        group_count=groups or plan.group_count,
+        group_count=group_count,
         namesrv_count=namesrvs or plan.namesrv_count,
         namesrv_port=namesrv_port or plan.namesrv_port,
         broker_port=broker_port or plan.broker_port,

@@ -126,10 +126,10 @@ async def test_reading_goes_on_while_one_is_silent() -> None:
             assert answered(await client.get("/topics/orders/route"))["brokers"]
             config = answered(await client.get("/name-server"))
             assert (config["address"], config["config"]["listenPort"]) == (up, up[-4:])
-            servers_told = config["nameServers"]
-            told = {each["address"]: (each["config"] is None, each["problem"]) for each in servers_told}
-            assert told[up] == (False, None)
-            assert told[silent] == (True, f"{silent} cannot be reached")
+            servers = config["nameServers"]
+            found = {each["address"]: (each["config"] is None, each["problem"]) for each in servers}
+            assert found[up] == (False, None)
+            assert found[silent] == (True, f"{silent} cannot be reached")
             items = answered(await client.get("/name-server/items/ORDER_TOPIC_CONFIG"))["items"]
             assert items == {"orders": "broker-a:4"}
 
@@ -267,7 +267,7 @@ async def test_doctor_and_upgrade_check_warn_of_one_that_is_silent() -> None:
         found = [each for each in report["findings"] if each["code"] == "namesrv-silent"]
         assert [(each["subject"], each["severity"]) for each in found] == [(OTHER, "warning")]
         assert "given only this one" in found[0]["remedy"]
-        assert OTHER not in {each["address"] for each in report["problems"]}, "it is told by the finding"
+        assert OTHER not in {each["address"] for each in report["problems"]}, "the finding reports it"
         findings = answered(await client.get("/upgrade"))["findings"]
         down = [each for each in findings if each["code"] == "name-server-down"]
         assert [(each["subject"], each["severity"]) for each in down] == [(OTHER, "warning")]

@@ -86,6 +86,8 @@ def test_groups_may_not_become_fewer_or_share_a_name(tmp_path: Path) -> None:
     given = NOTHING_GIVEN | {"groups": 3, "settings": {"dLegerGroup": "g"}}
     with pytest.raises(UserError, match="dLegerGroup cannot be set"):
         merge_plan(None, tmp_path, **given)
+    with pytest.raises(UserError, match="dLegerGroup cannot be set"):
+        merge_plan(kept, tmp_path, **(given | {"groups": None}))
     named = merge_plan(None, tmp_path, **(NOTHING_GIVEN | {"groups": 2, "settings": {"brokerName": "eu"}}))
     assert [group.name for group in named.groups] == ["eu", "eu-b"]
 
