@@ -98,9 +98,11 @@ class Broker:
         )
 
     async def stop(self) -> None:
-        """Take the node off the name servers, answer held requests, close all connections, leave the group,
-        and bring everything to the disk.
+        """Hand leadership over, take the node off the name servers, answer held requests, close all
+        connections, leave the group, and bring everything to the disk.
         """
+        if self.core.engine is not None and not self.failure.done():
+            await self.core.engine.resign()
         await self._registration.stop()
         if self.exporter is not None:
             await self.exporter.stop()

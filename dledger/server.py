@@ -75,6 +75,7 @@ logger = logging.getLogger(__name__)
 LATE_MS: Final = 20
 """Where a turn comes so much after the deadline, a callback held the event loop."""
 POLL_S: Final = 0.001
+RESIGN_POLL_S: Final = 0.01
 """Not 0: the loop then reads its sockets before the timer fires."""
 
 
@@ -622,6 +623,22 @@ class DLedgerServer:
         code = self._node.transfer_leadership(transferee, self._now_ms())
         self._schedule_turn()
         return code
+
+    async def resign(self) -> None:
+        """Before a stop: a leader hands leadership over to the nearest member, so that appends under way are
+        still acknowledged and no election time-out passes. Returns when another member leads, or when none
+        takes over within transfer_timeout_ms.
+        """
+        if self._has_failed or self.role is not Role.LEADER:
+            return
+        self._node.transfer_leadership(None, self._now_ms())
+        self._schedule_turn()
+        while (transferee := self._node.transferee) is not None and self._transport.is_connected(transferee):
+            await asyncio.sleep(RESIGN_POLL_S)
+        end_ms = self._now_ms() + self.config.election_timeout_min_ms
+        # Its vote may be the one that the transferee needs: it stays until it knows who leads.
+        while self.role is not Role.LEADER and self.leader_id is None and self._now_ms() < end_ms:
+            await asyncio.sleep(RESIGN_POLL_S)
 
     # -- repair --------------------------------------------------------------------------------------------
 

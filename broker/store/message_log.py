@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
 from broker.config import MESSAGE_BYTES_MAX, BrokerConfig
 from commitlog.commit_log import CommitLog, RecordStoreConfig
@@ -38,6 +39,9 @@ from remoting.record_layout import RECORD_BYTES_MIN
 from telemetry.histogram import Histogram
 from telemetry.release import own_release
 
+PREFERRED_STEADY_MS: Final = 10_000
+PREFERRED_SPREAD_MS: Final = 4_000
+"""A machine that returns may be preferred by many groups, which hand over one after the other within this."""
 SMALL_PUSHES_MAX: Final = 2
 """One that a follower's disk is busy with, and one that waits there already for its turn."""
 
@@ -268,4 +272,5 @@ def engine_config(config: BrokerConfig) -> Config:
         throttle_lag_bytes=config.peer_push_throttle_point,
         small_pushes_max=SMALL_PUSHES_MAX,
         preference=lambda: config.preferred_leader_id,
+        preferred_steady_ms=PREFERRED_STEADY_MS + crc32(config.group.encode()) % PREFERRED_SPREAD_MS,
     )

@@ -80,6 +80,8 @@ class Config:
     """
     preferred_check_interval_ms: int = 1_000
     """How often a leader checks whether it can."""
+    preferred_steady_ms: int = 10_000
+    """It can once the preferred leader has answered this long, with no pause of election_timeout_min_ms."""
     transfer_lag_max: int = 1_000
     """Leadership is not transferred to a peer that is more entries behind than this."""
     transfer_timeout_ms: int = 1_000

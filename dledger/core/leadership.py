@@ -166,6 +166,8 @@ class Leadership:
         self._reader = reader
         self._outbox = outbox
         self._contact_ms: dict[str, int] = {}
+        self._steady_since_ms: dict[str, int] = {}
+        """Since when each peer has answered without a pause."""
         self.reconfigure(now_ms)
         self._has_answered: set[str] = set()
         self._impaired: set[str] = set()
@@ -226,6 +228,7 @@ class Leadership:
     def _forget(self, peer: str) -> None:
         del self._departing[peer], self.dispatchers[peer], self._contact_ms[peer]
         self._has_answered.discard(peer)
+        self._steady_since_ms.pop(peer, None)
         self._impaired.discard(peer)
         self._repair_ids.pop(peer, None)
 
@@ -272,18 +275,27 @@ class Leadership:
             return True
         # A transfer to a node that is down would only refuse appends until it times out.
         is_heard = peer in self._has_answered and peer not in self._impaired
-        return is_heard and now_ms - self._contact_ms[peer] < self._config.election_timeout_min_ms
+        return is_heard and self._is_within_timeout(peer, now_ms)
+
+    def _is_within_timeout(self, peer: str, now_ms: int) -> bool:
+        return now_ms - self._contact_ms[peer] < self._config.election_timeout_min_ms
 
     def hand_over(self, commit_index: int, now_ms: int) -> None:
         """A leader that is no voter any more leads until its removal is committed (thesis 4.2.2). Then the
         voter with the longest log takes over, without an election time-out.
         """
-        if self._members.is_voter or not self.may_reconfigure(commit_index):
-            return
+        if not self._members.is_voter and self.may_reconfigure(commit_index):
+            self.transfer_to_nearest(now_ms)
+
+    def transfer_to_nearest(self, now_ms: int) -> ResponseCode:
+        """To the voter with the longest log of those that answer; UNKNOWN_MEMBER: none does, or may lead."""
         live = [each for each in self._voting if self._is_live(each.peer, now_ms)]
+        code = ResponseCode.UNKNOWN_MEMBER
         for dispatcher in sorted(live, key=lambda each: each.watermark, reverse=True):
-            if self.transfer(dispatcher.peer, now_ms) is ResponseCode.SUCCESS:
-                return
+            code = self.transfer(dispatcher.peer, now_ms)
+            if code in (ResponseCode.SUCCESS, ResponseCode.LEADER_TRANSFERRING):
+                break
+        return code
 
     def _is_quorum(self, peers: Collection[str]) -> bool:
         """Whether these peers and this node, as far as they vote, are a majority."""
@@ -358,6 +370,8 @@ class Leadership:
         if peer not in self.dispatchers:
             self._outbox.report(MessageIgnored(peer, type(response).__name__, "not a peer"))
             return
+        if peer not in self._has_answered or not self._is_within_timeout(peer, now_ms):
+            self._steady_since_ms[peer] = now_ms
         self._contact_ms[peer] = now_ms
         self._has_answered.add(peer)
         dispatcher = self.dispatchers[peer]
@@ -516,12 +530,16 @@ class Leadership:
         return self._config.preferred_now() not in (None, self._config.self_id)
 
     def _prefer(self, now_ms: int) -> None:
-        """Transfers leadership to the preferred leader once that one answers and is not far behind."""
+        """Transfers leadership to the preferred leader once that one has answered for a while and is not far
+        behind. A node that dies again and again would otherwise stop the group's sends each time it returns.
+        """
         preferred = self._config.preferred_now()
         if preferred is None or not self._has_preference or now_ms < self._next_preferred_check_ms:
             return
         self._next_preferred_check_ms = now_ms + self._config.preferred_check_interval_ms
-        if preferred in self._members.other_voters and self._is_live(preferred, now_ms):
+        if preferred not in self._members.other_voters or not self._is_live(preferred, now_ms):
+            return
+        if now_ms - self._steady_since_ms[preferred] >= self._config.preferred_steady_ms:
             self.transfer(preferred, now_ms)
 
     def restart(self, peer: str, reason: str) -> None:

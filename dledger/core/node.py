@@ -380,12 +380,21 @@ class Node:
         if self._ballot is not None:
             self._count_ballot(self._ballot)
 
-    def transfer_leadership(self, transferee: str, now_ms: int) -> ResponseCode:
-        """Begins to hand leadership over. SUCCESS means begun; the end is a role change or an event."""
+    def transfer_leadership(self, transferee: str | None, now_ms: int) -> ResponseCode:
+        """Begins to hand leadership over; None: to the nearest. SUCCESS means begun; the end is a role change
+        or an event.
+        """
         self._now_ms = now_ms
         if self._leadership is None:
             return ResponseCode.NOT_LEADER
+        if transferee is None:
+            return self._leadership.transfer_to_nearest(now_ms)
         return self._leadership.transfer(transferee, now_ms)
+
+    @property
+    def transferee(self) -> str | None:
+        """To whom leadership is being handed over."""
+        return None if self._leadership is None else self._leadership.transferee
 
     def has_lease(self, now_ms: int) -> bool:
         """Whether this node leads, and no other node can have been elected meanwhile."""

@@ -21,6 +21,7 @@ FAST_TIMES = {
     "abnormal_check_interval_ms": 200,
     "wait_ack_timeout_ms": 600,
     "preferred_check_interval_ms": 200,
+    "preferred_steady_ms": 300,
     "transfer_timeout_ms": 200,
 }
 

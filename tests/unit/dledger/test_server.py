@@ -189,6 +189,25 @@ async def test_leadership_moves_to_the_transferee(tmp_path: Path) -> None:
         await until(lambda: heir.server.role is Role.LEADER)
 
 
+async def test_leader_that_resigns_waits_until_another_leads(tmp_path: Path) -> None:
+    async with running_group(tmp_path) as group:
+        leader = await elected(group)
+        followers = [member for member in group.values() if member is not leader]
+        await until(lambda: all(each.server.leader_id is not None for each in followers))
+        assert await append(leader, [b"x"]) is ResponseCode.SUCCESS
+        await leader.server.resign()
+        assert leader.server.role is Role.FOLLOWER
+        heir = next(each for each in followers if each.server.config.self_id == leader.server.leader_id)
+        await until(lambda: heir.server.role is Role.LEADER)
+
+
+async def test_leader_that_nobody_follows_resigns_at_once(tmp_path: Path) -> None:
+    async with running_group(tmp_path, size=1) as group:
+        leader = await elected(group)
+        await leader.server.resign()
+        assert leader.server.role is Role.LEADER
+
+
 async def test_failed_write_stops_the_node_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

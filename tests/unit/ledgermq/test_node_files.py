@@ -35,6 +35,19 @@ def test_write_node_files_each_is_what_the_broker_reads(tmp_path: Path) -> None:
     assert (config.durability, config.file_reserved_hours) == ("replicated", 48)
 
 
+def test_each_group_prefers_another_of_its_nodes(tmp_path: Path) -> None:
+    plan = ClusterPlan(tmp_path, node_count=2, group_count=3, has_replication_tls=False)
+    write_node_files(plan)
+    preferred = {load_config(node.config_file).preferred_leader_id for node in plan.nodes}
+    assert preferred == {"n0", "n11", "n20"}
+    assert load_config(tmp_path / "n10" / "broker.toml").preferred_leader_id == "n11"
+
+
+def test_one_group_prefers_no_leader(tmp_path: Path) -> None:
+    write_node_files(ClusterPlan(tmp_path))
+    assert load_config(tmp_path / "n0" / "broker.toml").preferred_leader_id is None
+
+
 def test_nodes_know_each_other_unless_that_is_switched_off(tmp_path: Path) -> None:
     plan = ClusterPlan(tmp_path, node_count=2, settings={"brokerName": "b"})
     write_files(plan)
