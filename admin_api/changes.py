@@ -98,6 +98,8 @@ class Action(StrEnum):
     NAMESRV_KV = "namesrv.kv"
     LEADER_TRANSFER = "leader.transfer"
     LEADER_PREFERRED = "leader.preferred"
+    GROUP_WRITES = "replication.writes"
+    GROUP_SETTINGS = "replication.settings"
     MEMBER_ADD = "member.add"
     MEMBER_REMOVE = "member.remove"
     MEMBER_REPLACE = "member.replace"

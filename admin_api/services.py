@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from admin_api.access.switching import Switches
     from admin_api.brokers.changes import BrokerChanger, CleaningService, NameServers
     from admin_api.brokers.service import BrokerService
+    from admin_api.cluster.draining import Draining
     from admin_api.cluster.grpc_clients import GrpcClients
     from admin_api.cluster.members import Members
     from admin_api.cluster.reader import ClusterReader
@@ -114,6 +115,12 @@ class Services:
             dead_letters.groups,
             self.grpc_clients,
         )
+
+    @cached_property
+    def draining(self) -> "Draining":
+        from admin_api.cluster.draining import Draining
+
+        return Draining(self.gateway, self.replication)
 
     @cached_property
     def grpc_clients(self) -> "GrpcClients":

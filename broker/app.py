@@ -164,7 +164,9 @@ def install_features(core: Core) -> Feature:
     management = install(
         core.router,
         retention_feature(core, messages),
-        admin_feature(core, consumers, messages.runtime_figures, popped_queues, refuses_settings),
+        admin_feature(
+            core, consumers, messages.runtime_figures, popped_queues, refuses_settings, messages.waiting
+        ),
     )
     install(core.router, Feature(handlers=unsupported_handlers(core.router.codes)))
     return join((messages, management))

@@ -88,6 +88,7 @@ PLACES: Final = {
     "grpc": "ledgermq.commands.local",
     "node": "ledgermq.commands.nodes",
     "member": "ledgermq.commands.membership",
+    "replication": "ledgermq.commands.replication",
     "cluster": "ledgermq.commands.members",
     "recover": "ledgermq.commands.recovery",
     "status": "ledgermq.commands.cluster",

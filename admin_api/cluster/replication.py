@@ -120,6 +120,10 @@ class Replication:
             raise UnavailableError(f"No broker that answers knows the group {group}, and {silent}.")
         raise NotFoundError(f"There is no replication group {group}.")
 
+    async def groups(self) -> list[GroupView]:
+        """All that are known, those of stock brokers too."""
+        return (await self._reader.read()).groups
+
     async def wait_for_leader(self, address: str) -> str | None:
         """Polls until the node at `address` leads and takes writes. None: it does; else why not."""
         problem = "it did not answer"

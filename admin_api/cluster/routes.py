@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from admin_api.changes import Action
+from admin_api.cluster.draining import AcceptedMessages, DrainingView, LagHere, SettingsSource
 from admin_api.cluster.examples import GROUP_EXAMPLE, PROBLEM_EXAMPLE
 from admin_api.cluster.feed import Feed
 from admin_api.cluster.grpc_clients import GrpcClientView
@@ -269,6 +270,53 @@ async def put_preferred_leader(
 ) -> Response:
     """Every node of the group has it, also after a restart. Another that leads hands over by itself."""
     return await make(services.replication.prefer(group, preferred.node_id))
+
+
+_DRAINING: Final = shown(
+    DrainingView(
+        group="broker-b",
+        accepts_messages=False,
+        is_drained=False,
+        reasons=["Consumer groups have not consumed everything: billing."],
+        quiet_ms=94_000,
+        lags=[LagHere(consumer_group="billing", topic="orders", lag=12)],
+        waiting={"delay": 0, "timer": 0, "transaction": 0},
+        unread={},
+    )
+)
+
+
+@replication_router.get(
+    "/draining",
+    summary="Whether a group may be removed",
+    dependencies=[Depends(require(Role.READ)), Depends(costly)],
+    responses={**_UNKNOWN, **_DRAINING},
+)
+async def get_draining(services: ServicesDep, group: ReplicationGroup) -> DrainingView:
+    """What would be lost with it: messages that are not consumed, or that it has still to deliver."""
+    return await services.draining.view(group)
+
+
+@replication_router.put(
+    "/accepts-messages", summary="Let producers choose a group's queues, or not", **changing(Role.ADMIN)
+)
+async def put_accepts_messages(
+    services: ServicesDep, make: MakeDep, group: ReplicationGroup, wanted: AcceptedMessages
+) -> Response:
+    """The first step of a group's removal. Sends of producers that have an older route are still taken."""
+    return await make(services.draining.accept(group, accepted=wanted.accepted))
+
+
+@replication_router.post(
+    "/copied-settings",
+    summary="Give a group the topics and consumer groups of another",
+    **changing(Role.ADMIN),
+)
+async def copy_settings(
+    services: ServicesDep, make: MakeDep, group: ReplicationGroup, wanted: SettingsSource
+) -> Response:
+    """What it has already stays as it is. The last step of the addition of a group."""
+    return await make(services.draining.copy_settings(wanted.source, group))
 
 
 _GIB: Final = 1024**3

@@ -14,7 +14,14 @@ from admin_api.schema import RequestSchema
 from admin_api.settings import Settings
 from admin_api.sources.name_server import NameServerSource, NameServersSource
 from admin_api.sources.topics import TopicConfig, TopicSource
-from admin_api.topics.service import RETENTION_ATTRIBUTE, Tables, TopicKind, TopicTables, is_retention
+from admin_api.topics.service import (
+    RETENTION_ATTRIBUTE,
+    TYPE_ATTRIBUTE,
+    Tables,
+    TopicKind,
+    TopicTables,
+    is_retention,
+)
 from remoting.route import PERM_READ, PERM_WRITE
 
 QUEUES_MAX = 4_096
@@ -51,6 +58,7 @@ class NewTopic(TopicSpec):
 
 
 NEW_QUEUES: Final = 8
+FIFO: Final = "FIFO"
 GROUPS_NAMED_MAX: Final = 20
 
 
@@ -114,7 +122,8 @@ class PutTopic:
             before = known.get(broker)
             effects += _effects(broker, before, config)
             losses += () if before is None else _losses(broker, before, config)
-        warnings = (*losses, *(() if effects else ("Nothing would change.",)))
+        unordered = _unordered(known, wanted)
+        warnings = (*losses, *unordered, *(() if effects else ("Nothing would change.",)))
         changed = {broker: each for broker, each in wanted.items() if known.get(broker) != each[0]}
         self._planned = _PlannedPut(tables.masters, changed)
         silent = tables.troubles if self.spec.brokers is None else ()
@@ -312,6 +321,27 @@ def _losses(broker: str, before: TopicConfig, after: TopicConfig) -> Iterator[st
         yield f"{broker}: producers can no longer send to it."
     if _retention_ms(after) < _retention_ms(before):
         yield f"{broker}: messages older than {_retention_ms(after):.0f} ms are no longer shown."
+
+
+def _unordered(
+    known: Mapping[str, TopicConfig], wanted: Mapping[str, tuple[TopicConfig, str]]
+) -> Iterator[str]:
+    """Of an ordered topic that is there: what another number of queues does to the order."""
+    after = {broker: config for broker, (config, _) in wanted.items()}
+    is_ordered = any(
+        config.order or (config.attributes or {}).get(TYPE_ATTRIBUTE) == FIFO for config in after.values()
+    )
+    queues = {broker: config.write_queue_nums for broker, config in known.items()}
+    if (
+        known
+        and is_ordered
+        and queues != queues | {name: each.write_queue_nums for name, each in after.items()}
+    ):
+        yield (
+            "Producers choose a message's queue by its key and the number of queues: keys move to other "
+            "queues, and what is unread in the old ones is no longer consumed before what follows. Keep the "
+            "order by letting consumers read everything before."
+        )
 
 
 def _retention_ms(config: TopicConfig) -> float:

@@ -21,7 +21,7 @@ from broker.config import BrokerConfig
 from broker.consume.consumers import Consumers
 from broker.feature import Core, Feature
 from broker.monitoring.exposure import Exposure
-from broker.monitoring.runtime_info import RuntimeInfo, process_figures
+from broker.monitoring.runtime_info import RuntimeInfo, delayed_count, process_figures
 from broker.pop.table import GroupQueue
 from remoting.codes import RequestCode as Code
 from remoting.codes import ResponseCode
@@ -106,12 +106,14 @@ def admin_feature(
     runtime_figures: Sequence[RuntimeFigures] = (),
     popped_queues: Callable[[], Iterable[GroupQueue] | None] = lambda: None,
     refuses_settings: Callable[[BrokerConfig], str | None] = lambda wanted: None,
+    waiting: Mapping[str, Callable[[], int | None]] | None = None,
 ) -> Feature:
-    """`runtime_figures`: those of other features; `popped_queues`: see pop_feature; `refuses_settings`: why
-    the broker cannot go on with a configuration.
+    """`runtime_figures` and `waiting`: those of other features; `popped_queues`: see pop_feature;
+    `refuses_settings`: why the broker cannot go on with a configuration.
     """
     config, log, engine, state, clients = core.config, core.log, core.engine, core.state, core.clients
     statistics, on_leader = core.statistics, core.on_leader
+    log.on_writable_change(lambda is_writable: statistics.begin() if is_writable else None)
     runtime_info = make_runtime_info(core, runtime_figures)
     stats = StatsAdmin(log, state, statistics)
     endpoints = GrpcEndpoints()
@@ -122,7 +124,16 @@ def admin_feature(
         ConfigAdmin(config, log, state, on_leader, core.members, refuses_settings),
         OffsetAdmin(config, log, state, core.clock, core.now_ms, consumers, on_leader, core.router),
         ConsumerAdmin(config, log, state, clients, core.clock, core.now_ms),
-        ProgressAdmin(config, log, state, clients, core.clock, statistics, popped_queues),
+        ProgressAdmin(
+            config,
+            log,
+            state,
+            clients,
+            core.clock,
+            statistics,
+            popped_queues,
+            _undelivered(core, waiting or {}),
+        ),
         ListAdmin(state, on_leader),
         ReplicationAdmin(config, engine, core.members, core.opened.end_position, core.opened.position_of),
         MembersAdmin(config, engine, core.members, on_leader),
@@ -134,6 +145,14 @@ def admin_feature(
         services=(*runtime_info.services, stats),
         connection_closed=(endpoints.connection_closed,),
     )
+
+
+def _undelivered(
+    core: Core, waiting: Mapping[str, Callable[[], int | None]]
+) -> Mapping[str, Callable[[], int | None]]:
+    """Messages that no consumer could have got yet, by kind."""
+    kinds = {kind: waiting[kind] for kind in ("timer", "transaction") if kind in waiting}
+    return {"delay": partial(delayed_count, core.config, core.state, core.log), **kinds}
 
 
 def make_node_status(core: Core) -> NodeStatusBuilder:

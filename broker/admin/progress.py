@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from broker.admin.types import PROGRESS_VERSION
+from broker.admin.types import PROGRESS_VERSION, UNREAD_MAX
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientRegistry
 from broker.monitoring.lags import QueueEnds, TopicLag, topic_lag
@@ -22,7 +22,7 @@ from broker.monitoring.statistics import GROUP_GET, BrokerStatistics
 from broker.pop.table import GroupQueue
 from broker.responses import invalid, json_answer, message_queue, progress
 from broker.state.state import ReplicatedState
-from broker.state.topics import TopicConfig
+from broker.state.topics import TopicConfig, is_system_topic
 from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -72,9 +72,13 @@ class ProgressAdmin:
         clock: Callable[[], int],
         statistics: BrokerStatistics,
         group_queues: Callable[[], Iterable[GroupQueue] | None] = lambda: None,
+        waiting: Mapping[str, Callable[[], int | None]] | None = None,
     ) -> None:
-        """`group_queues` gives the queues that groups pop; None while this node does not know them."""
+        """`group_queues` gives the queues that groups pop; None while this node does not know them.
+        `waiting`: how many messages of a kind the broker itself has still to deliver.
+        """
         self._group_queues = group_queues
+        self._waiting = waiting or {}
         self._config = config
         self._log = log
         self._clients = clients
@@ -100,6 +104,7 @@ class ProgressAdmin:
             row = await self._group(name, topics.get(name, ()), ends, turns)
             row["popInFlight"] = None if popped is None else popped[name]
             groups[name] = orjson.Fragment(orjson.dumps(row))
+        unread = await self._unread({topic for names in topics.values() for topic in names})
         return json_answer(
             request,
             {
@@ -107,8 +112,28 @@ class ProgressAdmin:
                 "brokerName": self._config.broker_name,
                 "atMs": self._clock(),
                 "groups": groups,
+                "quietMs": self._statistics.quiet_ms(),
+                "waiting": {kind: count() for kind, count in self._waiting.items()},
+                "unread": dict(sorted(unread.items())[:UNREAD_MAX]),
+                "unreadTopics": len(unread),
             },
         )
+
+    async def _unread(self, consumed: set[str]) -> dict[str, int]:
+        """Topics that have messages and no reader, with how many: dead letters among them."""
+        online = self._clients.consumer_groups.values()
+        wanted = consumed | {topic for group in online for topic in group.subscriptions}
+        turns = _Turns(ROWS_PER_TURN)
+        unread: dict[str, int] = {}
+        for topic in list(self._state.topics.values()):
+            await turns.row()
+            if topic.name in wanted or is_system_topic(topic.name):
+                continue
+            queues = (self._log.queues.get(topic.name, number) for number in range(topic.read_queue_nums))
+            count = sum(queue.max_offset - queue.min_offset for queue in queues if queue is not None)
+            if count:
+                unread[topic.name] = count
+        return unread
 
     async def _topics_by_group(self) -> dict[str, list[str]]:
         """Where each group has offsets."""

@@ -17,6 +17,7 @@ from dledger.core.membership import FORMAT_LEVEL as FORMAT_LEVEL
 
 NODE_STATUS_VERSION = 1
 PROGRESS_VERSION = 1
+UNREAD_MAX: Final = 100
 MEMBER_PLAN_VERSION = 1
 ADDRESS_CHARACTERS_MAX: Final = 260
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
@@ -274,12 +275,23 @@ class GroupProgress(_Message):
 
 
 class ProgressMessage(_Message):
-    """All consumer groups of one broker (body of the answer to LEDGERMQ_GROUP_PROGRESS)."""
+    """All consumer groups of one broker, and what else is left to do there (body of the answer to
+    LEDGERMQ_GROUP_PROGRESS). Releases up to 0.1.0 give the groups only.
+    """
 
     version: int = PROGRESS_VERSION
     broker_name: str
     at_ms: int
     groups: dict[str, GroupProgress]
+    quiet_ms: int | None = None
+    """For how long no message was stored, of what clients sent or the broker delivered."""
+    waiting: dict[str, int | None] | None = None
+    """Messages that the broker itself still has to deliver, by kind: delay, timer, transaction; None where it
+    does not know."""
+    unread: dict[str, int] | None = None
+    """Messages of topics for which no group has offsets or is online, of UNREAD_MAX topics."""
+    unread_topics: int | None = None
+    """How many such topics there are."""
 
     def to_json(self) -> bytes:
         return self.model_dump_json(by_alias=True).encode()

@@ -12,7 +12,7 @@ are no thread pools, so no request waits in one; there is no lock on a page cach
 import asyncio
 import os
 import resource
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -328,13 +328,22 @@ class RuntimeInfo:
 
     def _delays(self) -> Mapping[str, str]:
         """Of each level: the offset delivery is at, and the end of its queue."""
-        state, queues = self._state, self._log.queues
-        table = {}
-        for level in range(1, len(self._config.delay_levels_ms) + 1):
-            queue = queues.get(SCHEDULE_TOPIC, level - 1)
-            end = 0 if queue is None else queue.max_offset
-            table[f"scheduleMessageOffset_{level}"] = f"{state.delay_offsets.get(level, 0)},{end}"
-        return table
+        rows = delay_progress(self._config, self._state, self._log)
+        return {f"scheduleMessageOffset_{level}": f"{offset},{end}" for level, offset, end in rows}
+
+
+def delay_progress(
+    config: BrokerConfig, state: ReplicatedState, log: MessageLog
+) -> Iterator[tuple[int, int, int]]:
+    """Each delay level, the offset that its delivery is at, and the end of its queue."""
+    for level in range(1, len(config.delay_levels_ms) + 1):
+        queue = log.queues.get(SCHEDULE_TOPIC, level - 1)
+        yield level, state.delay_offsets.get(level, 0), 0 if queue is None else queue.max_offset
+
+
+def delayed_count(config: BrokerConfig, state: ReplicatedState, log: MessageLog) -> int:
+    """Messages of delay levels that wait for their time."""
+    return sum(max(0, end - offset) for _, offset, end in delay_progress(config, state, log))
 
 
 def _rates(per_second: Sequence[float]) -> str:

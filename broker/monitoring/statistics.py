@@ -210,6 +210,9 @@ class BrokerStatistics:
         """By counter: sums for keys for which there was no room."""
         self.puts_failed = 0
         """Sends that were refused, or never committed."""
+        self.last_put_ms = now_ms()
+        """When the last message of a topic that is not RocketMQ's own was put, on a monotonic clock, up to a
+        slot too early. Before the first one: when counting began."""
         self._looked_at_slot = -1
         self._gathered: dict[str, list[bytes]] = {}
         self._gathered_count = 0
@@ -268,6 +271,7 @@ class BrokerStatistics:
             self._of_broker[BROKER_PUT].add(count, size_bytes, now_ms, len(packed))
             if not is_system_topic(topic):
                 self._of_broker[USER_PUT].add(count, size_bytes, now_ms, len(packed))
+                self.last_put_ms = now_ms
 
     def got(self, topic: str, group: str, queue_id: int, count: int, size_bytes: int, took_ms: int) -> None:
         """Count one answer to a consumer: `count` messages of `size_bytes`, prepared in `took_ms`."""
@@ -322,6 +326,16 @@ class BrokerStatistics:
             return None
         now_ms = self._now_ms()
         return item.figures(MINUTE, now_ms), item.figures(HOUR, now_ms), item.figures(DAY, now_ms)
+
+    def begin(self) -> None:
+        """This node leads from now on: before, its puts were counted by another."""
+        self._add_up()
+        self.last_put_ms = self._now_ms()
+
+    def quiet_ms(self) -> int:
+        """For how long no message was put, as far as this node knows."""
+        self._add_up()
+        return self._now_ms() - self.last_put_ms
 
     def total(self, counter: str) -> int:
         """Messages of one of the broker's own counters since the start."""

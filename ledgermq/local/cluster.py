@@ -5,7 +5,7 @@ import fcntl
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from ledgermq.local.plan import (
     load_plan,
     merge_plan,
     require_free,
+    require_plan,
 )
 from ledgermq.local.processes import admin_command, grpc_command, namesrv_command, node_command
 from ledgermq.local.supervisor import Command, Exit, Supervisor, describe_exit, last_lines
@@ -35,6 +36,8 @@ from sockets.dialled import is_usable_transport, nothing_listens
 
 _PROBE_INTERVAL_S = 0.1
 _STILL_WAITING_S = 10.0
+_PLAN_INTERVAL_S = 0.5
+"""How often the plan's file is looked at for other groups."""
 _LOG_LINES = 5
 
 
@@ -60,11 +63,13 @@ class LocalCluster:
             starting = asyncio.create_task(self._start_and_wait())
             stopping = asyncio.create_task(self._stop.wait())
             await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            following = None
             if starting.done():
                 starting.result()
                 on_ready()
-                await stopping
-            await _cancel(starting, stopping)
+                following = asyncio.create_task(self._follow_plan())
+                await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await _cancel(*filter(None, (starting, stopping, following)))
         finally:
             await self._end()
 
@@ -90,6 +95,39 @@ class LocalCluster:
             await self._wait_for_port("admin", self.plan.admin_port)
         if self.plan.grpc_port:
             await self._wait_for_port("grpc", self.plan.grpc_port)
+
+    async def _follow_plan(self) -> None:
+        """`ledgermq replication add` and `remove` change the groups of the plan while it runs.
+
+        Raises: UserError when the plan can't be read any more.
+        """
+        seen_ns = self.plan.changed_ns
+        while True:
+            await asyncio.sleep(_PLAN_INTERVAL_S)
+            if self.plan.changed_ns != seen_ns:
+                seen_ns = self.plan.changed_ns
+                await self._become(require_plan(self.plan.data_dir))
+
+    async def _become(self, plan: ClusterPlan) -> None:
+        """Start the groups that this plan has and the one before did not, and stop those that it lacks."""
+        before, self.plan = self.plan, plan
+        for group in before.groups:
+            if group.number not in plan.group_numbers:
+                await asyncio.gather(*(self._stop_node(node) for node in group.nodes))
+                print(f"REMOVED {json.dumps({'group': group.name})}", flush=True)
+                self._say(f"The group {group.name} is stopped; its messages stay in {plan.data_dir}.")
+        for group in plan.groups:
+            if group.number not in before.group_numbers:
+                for node in group.nodes:
+                    await self._start(node_command(plan, node))
+                rows = [_node_row(plan, node, self.pids) for node in group.nodes]
+                print(f"ADDED {json.dumps({'group': group.name, 'nodes': rows})}", flush=True)
+                self._say(f"The group {group.name} is started: {', '.join(node.id for node in group.nodes)}.")
+
+    async def _stop_node(self, node: NodePlan) -> None:
+        del self.pids[node.id]
+        if self._supervisor.is_running(node.id) and await self._supervisor.stop_one(node.id):
+            self._say(f"{node.id} did not stop in time and was killed.")
 
     async def _start(self, command: Command) -> None:
         self.pids[command.name] = await self._supervisor.start(command)
@@ -117,7 +155,7 @@ class LocalCluster:
         loop = asyncio.get_running_loop()
         report_at_s = loop.time() + _STILL_WAITING_S
         async with open_services(self._settings()) as services:
-            while not is_writable(view := await services.reader.read(), self.plan.group_count):
+            while not is_writable(view := await services.reader.read(), len(self.plan.groups)):
                 self._require_majority()
                 if loop.time() > report_at_s:
                     report_at_s += _STILL_WAITING_S
@@ -311,17 +349,19 @@ def _ready(plan: ClusterPlan, pids: dict[str, int]) -> dict[str, object]:
         "admin": plan.admin_url,
         "grpc": plan.grpc_address,
         "grpcMetrics": plan.grpc_metrics_url if plan.grpc_port else None,
-        "nodes": [
-            {
-                "id": node.id,
-                "group": plan.group_of(node).name,
-                "pid": pids[node.id],
-                "remoting": node.remoting_address,
-                "replication": node.replication_address,
-                "metrics": node.metrics_url,
-            }
-            for node in plan.nodes
-        ],
+        "nodes": [_node_row(plan, node, pids) for node in plan.nodes],
+    }
+
+
+def _node_row(plan: ClusterPlan, node: NodePlan, pids: Mapping[str, int]) -> dict[str, object]:
+    """A node as the READY line has it."""
+    return {
+        "id": node.id,
+        "group": plan.group_of(node).name,
+        "pid": pids[node.id],
+        "remoting": node.remoting_address,
+        "replication": node.replication_address,
+        "metrics": node.metrics_url,
     }
 
 
@@ -334,7 +374,7 @@ def ready_table(plan: ClusterPlan, pids: dict[str, int]) -> Table:
     for namesrv in plan.namesrvs:
         table.add_row(namesrv.name, str(pids[namesrv.name]), namesrv.address, "")
     for group in plan.groups:
-        if plan.group_count > 1:
+        if len(plan.groups) > 1:
             table.add_row(group.name)
         for node in group.nodes:
             table.add_row(node.id, str(pids[node.id]), node.remoting_address, node.metrics_url)

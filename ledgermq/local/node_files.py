@@ -73,7 +73,7 @@ def node_values(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
     peers = ";".join(f"{peer.id}-{peer.replication_address}" for peer in plan.peers_of(node))
     return {
         **LOCAL_DEFAULTS,
-        **(_keys_of_group(plan, node) if plan.group_count > 1 else {}),
+        **({"preferredLeaderId": plan.group_of(node).preferred_leader} if plan.group_count > 1 else {}),
         **plan.settings,
         **({"brokerName": plan.group_of(node).broker_name} if plan.group_count > 1 else {}),
         "bindAddress": HOST,
@@ -91,12 +91,6 @@ def node_values(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
         "namesrvTlsEnable": plan.has_known_brokers,
         **(_client_keys(plan.certificates_dir, node.id) if plan.has_client_tls else {}),
     }
-
-
-def _keys_of_group(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
-    """Each group prefers another of its nodes as leader, so that the leaders are spread over machines."""
-    group = plan.group_of(node)
-    return {"preferredLeaderId": group.nodes[plan.groups.index(group) % len(group.nodes)].id}
 
 
 def replication_keys(certificates: Path, node_id: str) -> Mapping[str, Scalar]:

@@ -6,7 +6,7 @@ import json
 import string
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -84,9 +84,15 @@ class NodePlan:
 class GroupPlan:
     """One replication group: its broker name, its name among the groups, and its nodes."""
 
+    number: int
     broker_name: str
     name: str
     nodes: tuple[NodePlan, ...]
+
+    @property
+    def preferred_leader(self) -> str:
+        """Each group prefers another of its nodes as leader, so that the leaders are spread over machines."""
+        return self.nodes[self.number % len(self.nodes)].id
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +130,20 @@ class ClusterPlan:
     """Numbers of those that were removed."""
     namesrv_count: int = 1
     group_count: int = 1
+    """Of groups that there ever were."""
+    removed_groups: tuple[int, ...] = ()
+    """Numbers of those that were removed; none gets such a number again."""
+
+    @property
+    def group_numbers(self) -> tuple[int, ...]:
+        return tuple(number for number in range(self.group_count) if number not in self.removed_groups)
 
     @property
     def nodes(self) -> tuple[NodePlan, ...]:
         """Of all groups: those of the first are n0, n1, …, those of the second n10, n11, …"""
-        began = {number for group in range(self.group_count) for number in self._began(group)}
-        numbers = (began | {*self.joined}) - {*self.left}
-        return tuple(map(self._node, sorted(numbers)))
+        began = {number for group in self.group_numbers for number in self._began(group)}
+        joined = {number for number in self.joined if number // NUMBERS_PER_GROUP in self.group_numbers}
+        return tuple(map(self._node, sorted((began | joined) - {*self.left})))
 
     def _began(self, group: int) -> range:
         """The numbers of the nodes with which a group began."""
@@ -140,16 +153,24 @@ class ClusterPlan:
     @property
     def groups(self) -> tuple[GroupPlan, ...]:
         """The first has the name of the settings; of `broker-a` the others are `broker-b`, `broker-c`, …"""
-        stem = self.broker_name.removesuffix("-a")
-        names = [f"{stem}-{letter}" for letter in string.ascii_lowercase[1 : self.group_count]]
-        brokers = [(self.broker_name, self.group), *((name, name) for name in names)]
         return tuple(
-            GroupPlan(broker, name, tuple(node for node in self.nodes if _group_of(node) == at))
-            for at, (broker, name) in enumerate(brokers)
+            GroupPlan(
+                number,
+                *self.names_of(number),
+                tuple(each for each in self.nodes if _group_of(each) == number),
+            )
+            for number in self.group_numbers
         )
 
+    def names_of(self, group: int) -> tuple[str, str]:
+        """The broker name of a group, also of one that is not there, and its name among the groups."""
+        if group == 0:
+            return self.broker_name, self.group
+        name = f"{self.broker_name.removesuffix('-a')}-{string.ascii_lowercase[group]}"
+        return name, name
+
     def group_of(self, node: NodePlan) -> GroupPlan:
-        return self.groups[_group_of(node)]
+        return next(group for group in self.groups if group.number == _group_of(node))
 
     def _node(self, number: int) -> NodePlan:
         name = node_name(number)
@@ -187,14 +208,31 @@ class ClusterPlan:
         """Raises: UserError."""
         return replace(self, left=tuple(sorted({*self.left, self._number(node_id)})))
 
+    def with_group(self) -> "ClusterPlan":
+        """With one more group. Raises: UserError."""
+        if self.group_count == GROUPS_MAX:
+            raise UserError(f"the cluster in {self.data_dir} had {GROUPS_MAX} groups, and can have no more.")
+        _require_names(self.settings)
+        grown = replace(self, group_count=self.group_count + 1)
+        grown.ports()
+        return grown
+
+    def without_group(self, name: str) -> "ClusterPlan":
+        """Raises: UserError."""
+        found = next((group for group in self.groups if group.name == name), None)
+        if found is None:
+            there = ", ".join(group.name for group in self.groups)
+            raise UserError(f"the cluster in {self.data_dir} has no group {name}; its groups are {there}.")
+        if len(self.groups) == 1:
+            raise UserError(f"{name} is the only group of the cluster in {self.data_dir}.")
+        return replace(self, removed_groups=tuple(sorted({*self.removed_groups, found.number})))
+
     def _number(self, node_id: str) -> int:
-        numbers = {
-            node_name(number): number for group in range(self.group_count) for number in numbers_of(group)
-        }
+        numbers = {node_name(number): number for group in self.group_numbers for number in numbers_of(group)}
         if node_id not in numbers:
             spans = [
                 f"{node_name(each[0])} to {node_name(each[-1])}"
-                for each in map(numbers_of, range(self.group_count))
+                for each in map(numbers_of, self.group_numbers)
             ]
             raise UserError(
                 f"{node_id} is no node of a local cluster: they are {', '.join(spans)}.", WRONG_USAGE
@@ -303,6 +341,14 @@ class ClusterPlan:
         return ports
 
     @property
+    def changed_ns(self) -> int:
+        """When its file was last written; 0: there is none."""
+        try:
+            return (self.data_dir / FILE_NAME).stat().st_mtime_ns
+        except OSError:
+            return 0
+
+    @property
     def _is_changed(self) -> bool:
         return bool(self.joined or self.left or self.group_count > 1)
 
@@ -322,6 +368,8 @@ class ClusterPlan:
         text = f"# The plan of this local cluster, written by `ledgermq up`.\n{to_toml(head)}"
         if self.joined or self.left:
             text += f"joined = {list(self.joined)}\nleft = {list(self.left)}\n"
+        if self.removed_groups:
+            text += f"removedGroups = {list(self.removed_groups)}\n"
         write_whole(self.data_dir / FILE_NAME, f"{text}\n[broker]\n{to_toml(self.settings)}")
 
 
@@ -360,19 +408,22 @@ def load_plan(data_dir: Path) -> ClusterPlan | None:
         settings,
         bool(values.get("replicationTls", True)),
         grpc_port,
-        _numbers(path, values, "joined"),
-        _numbers(path, values, "left"),
+        _numbers(path, values, "joined", _NODE_NUMBERS),
+        _numbers(path, values, "left", _NODE_NUMBERS),
         namesrvs,
         groups,
+        _numbers(path, values, "removedGroups", range(groups)),
     )
 
 
-def _numbers(path: Path, values: Mapping[str, object], key: str) -> tuple[int, ...]:
+_NODE_NUMBERS = [number for group in range(GROUPS_MAX) for number in numbers_of(group)]
+
+
+def _numbers(path: Path, values: Mapping[str, object], key: str, known: Sequence[int]) -> tuple[int, ...]:
     """Raises: UserError."""
     found = values.get(key, [])
-    known = [number for group in range(GROUPS_MAX) for number in numbers_of(group)]
     if not isinstance(found, list) or not all(each in known for each in found):
-        raise UserError(f"{key} in {path} is no list of numbers of nodes; correct it.")
+        raise UserError(f"{key} in {path} is no list of numbers that there are; correct it.")
     return tuple(found)
 
 
@@ -407,14 +458,17 @@ def merge_plan(
         _require_nodes(kept, nodes)
     if not 1 <= plan.node_count <= NODES_MAX:
         raise UserError(f"--nodes {plan.node_count} is not between 1 and {NODES_MAX}.")
-    if groups is not None and groups < (1 if kept is None else kept.group_count):
+    there = len(plan.group_numbers)
+    if groups is not None and groups < (1 if kept is None else there):
         raise UserError(
-            f"the cluster in {data_dir} has {plan.group_count} groups, and --groups {groups} would leave out "
-            "messages; leave the option out, or choose another folder with --data."
+            f"the cluster in {data_dir} has {there} groups, and --groups {groups} would leave out messages; "
+            "leave the option out, or remove a group with `ledgermq replication remove`."
         )
-    group_count = groups or plan.group_count
-    if group_count > 1 and "dLegerGroup" in {**plan.settings, **settings}:
-        raise UserError("with several groups dLegerGroup cannot be set: each has the name of its broker.")
+    group_count = plan.group_count + (groups or there) - there
+    if group_count > 1:
+        _require_names({**plan.settings, **settings})
+    if group_count > GROUPS_MAX:
+        raise UserError(f"the cluster in {data_dir} can have {GROUPS_MAX} groups in all, removed ones too.")
     return replace(
         plan,
         group_count=group_count,
@@ -426,6 +480,12 @@ def merge_plan(
         settings={**plan.settings, **settings},
         has_replication_tls=plan.has_replication_tls if has_replication_tls is None else has_replication_tls,
     )
+
+
+def _require_names(settings: Mapping[str, Scalar]) -> None:
+    """Raises: UserError."""
+    if "dLegerGroup" in settings:
+        raise UserError("with several groups dLegerGroup cannot be set: each has the name of its broker.")
 
 
 def _require_nodes(kept: ClusterPlan, nodes: int) -> None:

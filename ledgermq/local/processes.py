@@ -14,6 +14,7 @@ from pathlib import Path
 from ledgermq.errors import UserError
 from ledgermq.local.node_files import KnownBroker, namesrv_tls_options
 from ledgermq.local.plan import (
+    GROUPS_MAX,
     HOST,
     NAME_SERVER,
     ClusterPlan,
@@ -74,8 +75,7 @@ def _namesrv_tls_options(plan: ClusterPlan) -> tuple[str, ...]:
     mode = plan.client_tls_mode if plan.has_client_tls else "permissive"
     # Also those that may be added while it runs: only this cluster's authority makes their certificates.
     brokers = [
-        KnownBroker(group.broker_name, group.name, map(node_name, numbers_of(at)))
-        for at, group in enumerate(plan.groups)
+        KnownBroker(*plan.names_of(group), map(node_name, numbers_of(group))) for group in range(GROUPS_MAX)
     ]
     return namesrv_tls_options(plan.certificates_dir, brokers, mode)
 

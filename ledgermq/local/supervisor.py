@@ -122,6 +122,14 @@ class Supervisor:
             killed += [name for name, was_killed in zip(names, were_killed, strict=True) if was_killed]
         return killed
 
+    async def stop_one(self, name: str) -> bool:
+        """Stops a child that is not started again. Returns whether it had to be killed."""
+        child = self._children.pop(name)
+        if child.watcher is not None:
+            child.watcher.cancel()
+            await asyncio.gather(child.watcher, return_exceptions=True)
+        return await self._stop_child(child)
+
     async def _cancel_restarts(self) -> None:
         """Cancels the watchers first: otherwise one of them could restart a child while `stop` waits."""
         watchers = [child.watcher for child in self._children.values() if child.watcher is not None]
@@ -138,7 +146,8 @@ class Supervisor:
         try:
             await asyncio.wait_for(child.process.wait(), self._limits.stop_s)
         except TimeoutError:
-            self.kill(child.command.name)
+            with suppress(ProcessLookupError):
+                child.process.kill()
             await child.process.wait()
             return True
         return False

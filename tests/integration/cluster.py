@@ -126,12 +126,21 @@ class Cluster:
             self._started += self._children()
         self.namesrv = ready["namesrv"]
         self.namesrvs = {each["id"]: each["pid"] for each in ready["namesrvs"]}
-        self.nodes = {
-            node["id"]: NodeProcess(
+        self.nodes = {}
+        self._take(ready["nodes"])
+
+    def take_added(self) -> None:
+        """Note the nodes of groups that `ledgermq replication add` has added."""
+        self._started += [each for each in self._children() if each not in self._started]
+        for line in self._file(f"up-{self._starts - 1}", "out").read_text(encoding="utf-8").splitlines():
+            if line.startswith("ADDED "):
+                self._take(json.loads(line.removeprefix("ADDED "))["nodes"])
+
+    def _take(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        for node in rows:
+            self.nodes[node["id"]] = NodeProcess(
                 node["id"], node["pid"], node["remoting"], node["replication"], node["metrics"], node["group"]
             )
-            for node in ready["nodes"]
-        }
 
     def stop(self) -> None:
         """Ask the supervisor to stop everything; what is still there after the limit is killed."""

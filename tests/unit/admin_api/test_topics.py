@@ -281,6 +281,23 @@ async def test_edit_that_takes_from_consumers_is_previewed_and_confirmed() -> No
     assert brokers.brokers[B].topics["orders"]["readQueueNums"] == 4
 
 
+async def test_another_number_of_queues_of_an_ordered_topic_needs_a_look_at_the_order() -> None:
+    brokers = two_brokers()
+    async with asking(brokers) as client:
+        ordered = {"attributes": {"message.type": "FIFO"}}
+        calm = answered(await client.patch("/topics/orders?dryRun=true", json=ordered))
+        result = answered(
+            await client.patch("/topics/orders?dryRun=true", json={"writeQueues": 6, **ordered})
+        )
+        flag = answered(
+            await client.patch("/topics/orders?dryRun=true", json={"writeQueues": 6, "isOrdered": True})
+        )
+    assert calm["warnings"] == []
+    (warning,) = result["warnings"]
+    assert "keys move to other queues" in warning
+    assert flag["warnings"] == [warning]
+
+
 async def test_edit_nothing_says_so() -> None:
     brokers = two_brokers()
     async with asking(brokers) as client:

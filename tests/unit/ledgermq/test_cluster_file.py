@@ -92,6 +92,47 @@ def test_groups_may_not_become_fewer_or_share_a_name(tmp_path: Path) -> None:
     assert [group.name for group in named.groups] == ["eu", "eu-b"]
 
 
+def test_a_removed_group_is_gone_and_its_number_is_not_used_again(tmp_path: Path) -> None:
+    plan = ClusterPlan(tmp_path, node_count=1, joined=(11,)).with_group()
+    assert [node.id for node in plan.nodes] == ["n0", "n10", "n11"]
+    smaller = plan.without_group("broker-b")
+    smaller.save()
+    assert load_plan(tmp_path) == smaller
+    assert [node.id for node in smaller.nodes] == ["n0"]
+    grown = smaller.with_group()
+    assert [(group.name, group.preferred_leader) for group in grown.groups] == [
+        ("broker-a", "n0"),
+        ("broker-c", "n20"),
+    ]
+    assert grown.group_of(grown.node("n20")).name == "broker-c"
+    wanted = merge_plan(smaller, tmp_path, **(NOTHING_GIVEN | {"groups": 2}))
+    assert wanted.groups == grown.groups
+    with pytest.raises(UserError, match="they are n0 to n8, n20 to n28"):
+        grown.with_node("n12")
+    with pytest.raises(UserError, match="has 2 groups, and --groups 1"):
+        merge_plan(grown, tmp_path, **(NOTHING_GIVEN | {"groups": 1}))
+
+
+def test_the_only_group_stays_and_there_are_nine_at_most(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="broker-a is the only group"):
+        ClusterPlan(tmp_path).without_group("broker-a")
+    with pytest.raises(UserError, match=r"has no group broker-x; its groups are broker-a, broker-b\."):
+        ClusterPlan(tmp_path, group_count=2).without_group("broker-x")
+    removed = ClusterPlan(tmp_path, group_count=9, removed_groups=(3,))
+    with pytest.raises(UserError, match="can have no more"):
+        removed.with_group()
+    with pytest.raises(UserError, match="9 groups in all"):
+        merge_plan(removed, tmp_path, **(NOTHING_GIVEN | {"groups": 9}))
+
+
+def test_a_group_that_there_never_was_cannot_be_removed_in_the_file(tmp_path: Path) -> None:
+    ClusterPlan(tmp_path).save()
+    file = tmp_path / "cluster.toml"
+    file.write_text(file.read_text().replace("groups = 1", "groups = 1\nremovedGroups = [4]"))
+    with pytest.raises(UserError, match="removedGroups"):
+        load_plan(tmp_path)
+
+
 def test_plan_of_an_earlier_release_has_one_name_server(tmp_path: Path) -> None:
     text = "version = 1\nnodes = 3\nnamesrvPort = 9000\nbrokerPort = 9100\nadminPort = 0\n"
     (tmp_path / "cluster.toml").write_text(text)

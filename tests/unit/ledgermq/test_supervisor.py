@@ -125,6 +125,18 @@ async def test_stop_child_that_ignores_sigterm_is_killed_after_the_bound(tmp_pat
     assert not psutil.pid_exists(pid)
 
 
+async def test_one_that_is_stopped_is_not_started_again_and_the_others_go_on(tmp_path: Path) -> None:
+    exits = Exits()
+    async with supervising(exits, restart=True) as supervisor:
+        first = await supervisor.start(python(tmp_path, "n0", SLEEPS))
+        other = await supervisor.start(python(tmp_path, "n1", SLEEPS))
+        assert not await supervisor.stop_one("n0")
+        assert not psutil.pid_exists(first)
+        assert psutil.pid_exists(other)
+        assert not supervisor.is_running("n0")
+    assert exits.told == []
+
+
 async def test_stop_during_a_back_off_starts_nothing_again(tmp_path: Path) -> None:
     exits = Exits()
     async with supervising(exits, restart=True, limits=Limits(restart_first_s=60.0)) as supervisor:

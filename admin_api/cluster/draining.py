@@ -1,0 +1,271 @@
+"""Groups that come and go: a group takes no more messages and is consumed to its end before it is removed; a
+new one gets the topics and consumer groups of another.
+
+`brokerPermission` 4 takes the group's queues out of the routes that producers choose from. Sends of producers
+that have an older route are still taken, so that none of them fails: stock clients ask for routes each 30 s.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import Field
+
+from admin_api.changes import Action, ChangeRefusedError, Effect, FunctionChange, Outcome, Preview
+from admin_api.cluster.replication import Replication, leader_of
+from admin_api.cluster.schemas import GroupState, GroupView
+from admin_api.errors import UnavailableError
+from admin_api.gateway import AskError, Gateway
+from admin_api.groups.overview import is_system_group
+from admin_api.schema import RequestSchema, Schema
+from admin_api.sources.groups import GroupConfig, GroupSource
+from admin_api.sources.topics import TopicConfig, TopicSource
+from admin_api.topics.service import TopicKind, TopicKinds
+from broker.admin.types import ProgressMessage
+from remoting.route import PERM_WRITE
+
+QUIET_MS: Final = 60_000
+"""Producers have left a group that got no message for so long: stock clients ask for routes each 30 s."""
+LAGS_MAX: Final = 100
+NAMED_MAX: Final = 20
+BROADCASTING: Final = "BROADCASTING"
+PERMISSION: Final = "brokerPermission"
+
+
+class LagHere(Schema):
+    """What one consumer group has not consumed of one topic, in the queues of this group."""
+
+    consumer_group: str
+    topic: str
+    lag: int | None = Field(description="null: the group has no offset in queues with messages")
+
+
+class DrainingView(Schema):
+    """Whether a replication group may be removed without the loss of a message."""
+
+    group: str
+    accepts_messages: bool = Field(description="false: routes give its queues for reading only")
+    is_drained: bool = Field(description="nothing would be lost with it")
+    reasons: list[str] = Field(description="why it is not drained, in sentences")
+    quiet_ms: int | None = Field(description="since the last message was stored; null: unknown")
+    lags: list[LagHere] = Field(description="of those that are not 0 the first 100")
+    waiting: dict[str, int | None] = Field(
+        description="messages that the broker has still to deliver: delay, timer, transaction; null: unknown"
+    )
+    unread: dict[str, int] = Field(
+        description="messages of topics that no consumer group reads, of the first 100"
+    )
+
+
+class AcceptedMessages(RequestSchema):
+    """Whether producers may choose the group's queues."""
+
+    accepted: bool
+
+
+class SettingsSource(RequestSchema):
+    """From where topics and consumer groups are copied."""
+
+    source: str = Field(min_length=1, max_length=255, description="a replication group, such as `broker-a`")
+
+
+class Draining:
+    """Looks at one group, and changes whether it takes messages and what topics it has."""
+
+    def __init__(self, gateway: Gateway, replication: Replication) -> None:
+        self._replication = replication
+        self._groups = GroupSource(gateway)
+        self._topics = TopicSource(gateway)
+
+    async def view(self, group: str) -> DrainingView:
+        """Raises: NotFoundError, UnavailableError, AskError."""
+        address = await self._leader_address(group)
+        accepts, progress = await asyncio.gather(self._accepts(address), self._groups.progress(address))
+        if progress is None or progress.quiet_ms is None:
+            raise UnavailableError(
+                f"The leader of {group} is of a release that does not say what is left there."
+            )
+        reasons = list(_reasons(progress, accepts=accepts))
+        return DrainingView(
+            group=group,
+            accepts_messages=accepts,
+            is_drained=not reasons,
+            reasons=reasons,
+            quiet_ms=progress.quiet_ms,
+            lags=_lags(progress)[:LAGS_MAX],
+            waiting=progress.waiting or {},
+            unread=progress.unread or {},
+        )
+
+    async def _leader_address(self, group: str) -> str:
+        """Raises: NotFoundError, UnavailableError."""
+        return _address(await self._replication.find(group))
+
+    async def _accepts(self, address: str) -> bool:
+        values = (await self._replication.configs.read(address)).values
+        return _is_writable(values)
+
+    def accept(self, group: str, *, accepted: bool) -> FunctionChange:
+        """The change that lets producers choose the group's queues, or not."""
+
+        async def preview() -> Preview:
+            address = await self._leader_address(group)
+            before = await self._accepts(address)
+            if before is accepted:
+                return Preview(action, target, (), ("Nothing would change.",))
+            effect = Effect("accepts messages", _word(before), _word(accepted))
+            warnings = () if accepted else (await self._warning(group),)
+            return Preview(action, target, (effect,), warnings, is_destructive=not accepted)
+
+        async def carry_out(_: Preview) -> Sequence[Outcome]:
+            address = await self._leader_address(group)
+            await self._replication.configs.change(address, {PERMISSION: "6" if accepted else "4"})
+            return (Outcome(f"{PERMISSION} of {group}", ok=True),)
+
+        action, target = Action.GROUP_WRITES, f"replication group {group}"
+        return FunctionChange(action, target, preview, carry_out)
+
+    async def _warning(self, group: str) -> str:
+        """What happens when the group takes no more messages."""
+        if await self._others_accept(group):
+            return "Keys whose messages went to its queues go to others: order across the change is lost."
+        return "No other group takes messages: sends fail as soon as producers ask for routes again."
+
+    async def _others_accept(self, group: str) -> bool:
+        for other in await self._replication.groups():
+            if other.group == group or other.state is not GroupState.WRITABLE:
+                continue
+            try:
+                if await self._accepts(_address(other)):
+                    return True
+            except (AskError, UnavailableError):
+                continue
+        return False
+
+    def copy_settings(self, source: str, group: str) -> FunctionChange:
+        """The change that makes in `group` the topics and consumer groups of `source` that it lacks."""
+        missing = _Missing()
+
+        async def preview() -> Preview:
+            if source == group:
+                raise ChangeRefusedError(f"{group} has its own topics already.")
+            here, there = await self._leader_address(source), await self._leader_address(group)
+            missing.groups = await self._missing_groups(here, there)
+            missing.topics = await self._missing_topics(here, there)
+            effects = [
+                Effect(f"consumer group {each.group_name}", None, "as there") for each in missing.groups
+            ]
+            effects += [Effect(f"topic {each.topic_name}", None, _queues(each)) for each in missing.topics]
+            warnings = ("Users and policies are not copied: make them there, if access control is on.",)
+            return Preview(Action.GROUP_SETTINGS, target, tuple(effects), warnings if effects else ())
+
+        async def carry_out(_: Preview) -> Sequence[Outcome]:
+            # Consumer groups first: a consumer of a new topic finds its settings there.
+            there = await self._leader_address(group)
+            outcomes = [
+                await _outcome(f"consumer group {each.group_name}", self._groups.put(there, each))
+                for each in missing.groups
+            ]
+            for each in missing.topics:
+                made = self._topics.put(there, each, attributes_of(each))
+                outcomes.append(await _outcome(f"topic {each.topic_name}", made))
+            return outcomes
+
+        target = f"replication group {group}"
+        return FunctionChange(Action.GROUP_SETTINGS, target, preview, carry_out)
+
+    async def _missing_groups(self, here: str, there: str) -> list[GroupConfig]:
+        wanted, known = await asyncio.gather(self._groups.configs(here), self._groups.configs(there))
+        return [
+            config
+            for name, config in sorted(wanted.items())
+            if name not in known and not is_system_group(name)
+        ]
+
+    async def _missing_topics(self, here: str, there: str) -> list[TopicConfig]:
+        wanted, known = await asyncio.gather(self._topics.configs(here), self._topics.configs(there))
+        groups = await self._replication.groups()
+        kinds = TopicKinds(
+            {each.cluster for each in groups if each.cluster}, [each.broker_name for each in groups]
+        )
+        return [
+            config
+            for name, config in sorted(wanted.items())
+            if name not in known and kinds.of(name) is TopicKind.NORMAL
+        ]
+
+
+@dataclass(slots=True)
+class _Missing:
+    """What the last preview found that one group lacks."""
+
+    groups: Sequence[GroupConfig] = ()
+    topics: Sequence[TopicConfig] = ()
+
+
+async def _outcome(subject: str, doing: Awaitable[None]) -> Outcome:
+    try:
+        await doing
+    except AskError as error:
+        return Outcome.failed(subject, error)
+    return Outcome(subject, ok=True)
+
+
+def _address(group: GroupView) -> str:
+    """Of its leader. Raises: UnavailableError."""
+    leader = leader_of(group)
+    if leader is None or leader.remoting_address is None:
+        raise UnavailableError(f"{group.group} has no leader now: it is {group.state}.")
+    return leader.remoting_address
+
+
+def _is_writable(values: Mapping[str, str]) -> bool:
+    text = values.get(PERMISSION, "6")
+    return not text.isdecimal() or bool(int(text) & PERM_WRITE)
+
+
+def _word(accepts: bool) -> str:
+    return "yes" if accepts else "no"
+
+
+def _queues(config: TopicConfig) -> str:
+    return f"{config.write_queue_nums} queues"
+
+
+def attributes_of(config: TopicConfig) -> str:
+    """As a request to make the topic has them."""
+    return ",".join(f"+{key}={value}" for key, value in sorted((config.attributes or {}).items()))
+
+
+def _lags(progress: ProgressMessage) -> list[LagHere]:
+    """Those that are not 0. A group that broadcasts keeps its offsets in its members."""
+    return [
+        LagHere(consumer_group=name, topic=topic, lag=None if each.unknown_queues else each.lag)
+        for name, group in sorted(progress.groups.items())
+        for topic, each in sorted(group.topics.items())
+        if group.message_model != BROADCASTING and (each.lag or each.unknown_queues)
+    ]
+
+
+def _reasons(progress: ProgressMessage, *, accepts: bool) -> Iterator[str]:
+    """Why messages would be lost with the group, in sentences."""
+    assert progress.quiet_ms is not None
+    if accepts:
+        yield "It accepts messages."
+    if progress.quiet_ms < QUIET_MS:
+        ago_s, least_s = progress.quiet_ms // 1_000, QUIET_MS // 1_000
+        yield f"{ago_s} s ago a message was stored, or its leader is new; wait for {least_s} s without."
+    lags = _lags(progress)
+    if lags:
+        names = ", ".join(dict.fromkeys(each.consumer_group for each in lags[:NAMED_MAX]))
+        yield f"Consumer groups have not consumed everything: {names}."
+    popping = sorted(name for name, group in progress.groups.items() if group.pop_in_flight)
+    if popping:
+        yield f"Popped messages are not acknowledged: {', '.join(popping[:NAMED_MAX])}."
+    for kind, count in sorted((progress.waiting or {}).items()):
+        if count is None or count:
+            yield f"Messages wait in the broker: {kind}, {'unknown' if count is None else count}."
+    if progress.unread_topics:
+        names = ", ".join(sorted(progress.unread or {})[:NAMED_MAX])
+        yield f"Topics have messages that no consumer group reads: {names}."
