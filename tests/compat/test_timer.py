@@ -16,7 +16,7 @@ from remoting.command import RemotingCommand
 from tests.compat.stage import Stage
 from tests.integration.client_runs import Report, finish, java_driver, read_report
 from tests.integration.messages import WORD, Sample
-from tests.integration.streams import read_topic
+from tests.integration.streams import read_all
 from tests.integration.waiting import wait_for
 from tests.integration.wire import Wire
 
@@ -28,15 +28,15 @@ SENT = 60
 class TimerRun:
     """A driver that sends timer messages to a topic of its own."""
 
-    def __init__(self, stage: Stage, folder: Path) -> None:
-        self.stage = stage
-        self.topic = stage.topic("timers", 4)
+    def __init__(self, namesrv: str, topic: str, folder: Path) -> None:
+        self.namesrv = namesrv
+        self.topic = topic
         self.driver = java_driver("5.5.0", folder)
         self.out = folder / f"{self.topic}.jsonl"
         self.stop = folder / f"{self.topic}.stop"
 
     def arguments(self, **options: object) -> list[str]:
-        given = {"namesrv": self.stage.namesrv, "topic": self.topic, "group": f"{self.topic}-p"}
+        given = {"namesrv": self.namesrv, "topic": self.topic, "group": f"{self.topic}-p"}
         given |= {"out": str(self.out)}
         return ["timers", *(f"{name}={value}" for name, value in (given | options).items())]
 
@@ -47,8 +47,7 @@ class TimerRun:
         return {line["number"] for line in self.events(kind)}
 
     def delivered(self) -> list[Record]:
-        queues = asyncio.run(read_topic(self.stage.namesrv, self.topic))
-        return [record for records in queues.values() for record in records]
+        return asyncio.run(read_all(self.namesrv, self.topic))
 
     def wait_delivered(self) -> None:
         """What was sent, and nobody tried to take back."""
@@ -78,7 +77,7 @@ def _body(number: int) -> bytes:
 
 @pytest.fixture
 def run(stage: Stage, tmp_path: Path) -> TimerRun:
-    return TimerRun(stage, tmp_path)
+    return TimerRun(stage.namesrv, stage.topic("timers", 4), tmp_path)
 
 
 def test_timer_messages_come_once_when_they_are_due(run: TimerRun) -> None:
@@ -99,12 +98,12 @@ def test_timer_messages_come_once_when_they_are_due(run: TimerRun) -> None:
         assert properties["UNIQ_KEY"] == sent[int(properties["number"])]["id"]
 
 
-def test_what_was_delivered_or_recalled_cannot_be_recalled(run: TimerRun) -> None:
+def test_what_was_delivered_or_recalled_cannot_be_recalled(run: TimerRun, stage: Stage) -> None:
     run.driver.run(run.arguments(count=6, delay_ms=1000), run.out)
     run.wait_delivered()
     for line in run.events("sent"):
         ext = {"topic": run.topic, "recallHandle": line["handle"], "producerGroup": "p"}
-        answer = _ask_leader(run.stage, ext)
+        answer = _ask_leader(stage, ext)
         assert answer.code == ResponseCode.ILLEGAL_OPERATION, answer
 
 
@@ -113,13 +112,13 @@ def _ask_leader(stage: Stage, ext: dict[str, str]) -> RemotingCommand:
         return wire.invoke(RequestCode.RECALL_MESSAGE, ext)
 
 
-def test_a_dying_leader_neither_loses_nor_repeats_a_message(run: TimerRun) -> None:
+def test_a_dying_leader_neither_loses_nor_repeats_a_message(run: TimerRun, stage: Stage) -> None:
     process = run.driver.start(run.arguments(threads=6, delay_ms=3000, pause_ms=20, stop=run.stop), run.out)
     try:
         wait_for("messages wait", lambda: len(run.events("sent")) > 300, DELIVERY_LIMIT_S)
         wait_for("some are delivered", lambda: len(run.delivered()) > 0, DELIVERY_LIMIT_S)
-        run.stage.kill_leader()
-        run.stage.cluster.wait_leader()
+        stage.kill_leader()
+        stage.cluster.wait_leader()
         so_far = len(run.events("sent"))
         wait_for("sends go on", lambda: len(run.events("sent")) > so_far + 100, DELIVERY_LIMIT_S)
     finally:

@@ -140,6 +140,24 @@ async def read_topic(
         await client.close()
 
 
+async def read_all(namesrv: str, topic: str) -> list[Record]:
+    """Every message of the topic, of all groups that have it."""
+    client = RemotingClient()
+    try:
+        route = await find_route(client, namesrv, topic)
+        assert route is not None, f"the name server does not know {topic}"
+        leaders = {broker.broker_name: broker.master_addr for broker in route.broker_datas}
+        records: list[Record] = []
+        for each in route.queue_datas:
+            leader = leaders[each.broker_name]
+            assert leader is not None, f"{each.broker_name} has no leader"
+            for queue in range(each.read_queue_nums):
+                records += await _read_queue(client, leader, topic, queue, 0)
+        return records
+    finally:
+        await client.close()
+
+
 async def _read_queue(client: RemotingClient, broker: str, topic: str, queue: int, end: int) -> list[Record]:
     records: list[Record] = []
     offset = 0

@@ -15,10 +15,14 @@ from typing import Any
 
 import pytest
 
-from tests.integration.client_runs import ROOT, Report, finish, java_driver, read_report
+from remoting.codes import RequestCode
+from tests.compat.test_timer import TimerRun
+from tests.integration.client_runs import ROOT, Driver, Report, finish, java_driver, read_report
 from tests.integration.cluster import COMMAND, Cluster
 from tests.integration.conftest import Measured
+from tests.integration.test_transactions import SETTINGS, Transactions
 from tests.integration.waiting import wait_for
+from tests.integration.wire import Wire
 
 pytestmark = pytest.mark.integration
 JAVA = "5.5.0"
@@ -33,7 +37,7 @@ DEFAULTS = {"poll_ms": 30_000, "retries": 2, "timeout_ms": 3_000}
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     own = Cluster(tmp_path, groups=2)
     try:
-        own.start()
+        own.start(SETTINGS)
         yield own
     finally:
         own.stop()
@@ -85,6 +89,81 @@ async def test_no_send_fails_when_the_leader_of_one_group_dies(
     assert {row["number"] for row in sends} <= {int(row["number"]) for row in consumed}
 
 
+def test_transactions_timers_and_pops_go_on_when_the_leader_of_one_group_dies(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    run = Transactions(cluster, JAVA, tmp_path, "OverGroups")
+    timers = TimerRun(cluster.namesrv, "TimersOverGroups", tmp_path)
+    timed = timers.driver.start(
+        timers.arguments(threads=2, delay_ms=3_000, pause_ms=20, stop=timers.stop), timers.out
+    )
+    process = run.start(threads=4, stop=run.files["stop"])
+    try:
+        run.wait_events("prepared", SENDS)
+        pops = Pops(cluster, run.topic, timers.driver, tmp_path)
+        wait_for("timers wait", lambda: len(timers.events("sent")) > SENDS, LIMIT_S)
+        dead, _ = leader_of(cluster, "broker-b")
+        cluster.kill(dead)
+        before = len(run.events("prepared"))
+        run.wait_events("prepared", before + SENDS)
+        cluster.restart(dead)
+    finally:
+        timers.stop.touch()
+        finish(timed, timers.out)
+        run.tell("stop")
+    run.wait_events("sent", 1)
+    run.finish(process)
+    timers.wait_delivered()
+    timers.check()
+    wanted = run.delivered().keys()
+    wait_for("everything is popped", lambda: wanted <= pops.bodies(), LIMIT_S)
+    pops.end()
+    for topic in (run.topic, timers.topic):
+        queues = topic_queues(cluster, topic)
+        assert {broker for broker, count in queues if count} == {"broker-a", "broker-b"}
+
+
+class Pops:
+    """A consumer of the topic in POP mode, which each group has to be in."""
+
+    def __init__(self, cluster: Cluster, topic: str, driver: Driver, folder: Path) -> None:
+        self._out, self._stop = folder / "pops.jsonl", folder / "pops.stop"
+        group = f"{topic}Poppers"
+        mode = {"topic": topic, "consumerGroup": group, "mode": "POP", "popShareQueueNum": 0}
+        for name in ("broker-a", "broker-b"):
+            leader = cluster.address(leader_of(cluster, name)[0])
+            body = json.dumps({"groupName": group, "retryMaxTimes": 16}).encode()
+            invoke(leader, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+            invoke(leader, RequestCode.SET_MESSAGE_REQUEST_MODE, json.dumps(mode).encode())
+        given = {
+            "namesrv": cluster.namesrv,
+            "topic": topic,
+            "group": group,
+            "out": self._out,
+            "stop": self._stop,
+        }
+        self._process = driver.start(["pop", *options_of(**given)], self._out)
+
+    def bodies(self) -> set[str]:
+        return {line["body"] for line in read_report(self._out) if line["event"] == "message"}
+
+    def end(self) -> None:
+        self._stop.touch()
+        finish(self._process, self._out)
+
+
+def invoke(address: str, code: RequestCode, body: bytes) -> None:
+    with Wire(address) as wire:
+        answer = wire.invoke(code, body=body)
+    assert answer.code == 0, answer.remark
+
+
+def topic_queues(cluster: Cluster, topic: str) -> list[tuple[str, int]]:
+    """The broker and the end of each queue."""
+    view = json.loads(run_tool(cluster, "topic", "show", topic, "--json"))
+    return [(queue["brokerName"], queue["maxOffset"]) for queue in view["queues"]]
+
+
 async def test_a_group_is_added_and_the_first_one_drained_while_stock_clients_go_on(
     tmp_path: Path,
 ) -> None:
@@ -131,7 +210,12 @@ async def test_a_group_is_added_and_the_first_one_drained_while_stock_clients_go
 def run_command(cluster: Cluster, *arguments: str, code: int = 0) -> str:
     """`ledgermq replication …`, and what it says."""
     folder = ["--data", str(cluster.data)] if arguments[0] in ("add", "remove") else []
-    command = [str(COMMAND), "replication", *arguments, *folder, "--namesrv", cluster.namesrv]
+    return run_tool(cluster, "replication", *arguments, *folder, code=code)
+
+
+def run_tool(cluster: Cluster, *arguments: str, code: int = 0) -> str:
+    """`ledgermq …`, and what it says."""
+    command = [str(COMMAND), *arguments, "--namesrv", cluster.namesrv]
     ran = subprocess.run(
         command, capture_output=True, text=True, timeout=LIMIT_S, env=os.environ | {"PYTHONPATH": str(ROOT)}
     )

@@ -27,7 +27,7 @@ from tests.integration.client_runs import (
 )
 from tests.integration.cluster import Cluster
 from tests.integration.messages import Sample
-from tests.integration.streams import read_topic
+from tests.integration.streams import read_all
 from tests.integration.waiting import wait_for
 
 pytestmark = pytest.mark.integration
@@ -91,8 +91,8 @@ class Transactions:
         wait_for(f"{count} times {kind}", lambda: len(self.events(kind)) >= count, limit_s)
 
     def delivered(self) -> Counter[str]:
-        queues = asyncio.run(read_topic(self.cluster.namesrv, self.topic))
-        return Counter(record.body.decode() for records in queues.values() for record in records)
+        records = asyncio.run(read_all(self.cluster.namesrv, self.topic))
+        return Counter(record.body.decode() for record in records)
 
     def finish(self, process: subprocess.Popen[bytes]) -> None:
         """When every transaction that ran has ended: what was committed lies in the log once, the rest does
