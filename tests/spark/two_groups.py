@@ -54,6 +54,12 @@ class TwoGroups:
             process.kill()
             process.wait()
 
+    def kill(self, name: str) -> None:
+        """As a machine that loses its power: the name server lists the broker for a while."""
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait()
+
     def stop(self) -> None:
         for name in reversed(tuple(self._processes)):
             self.end(name)
