@@ -99,6 +99,12 @@ class Processes:
         self._running[name] = process
         return process
 
+    def kill(self, name: str) -> None:
+        """End one at once, as a machine that loses its power."""
+        process = self._running.pop(name)
+        process.kill()
+        process.wait()
+
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import string
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -20,7 +22,7 @@ HEAP = ("-Xms1g", "-Xmx1g", "-XX:MaxDirectMemorySize=1g", "-XX:+UseG1GC")
 PROXY_HEAP = HEAP[1:]
 """The heap may grow as large, but is not made so at the start: the proxy's memory is a figure of its own."""
 NODE_PORT_STEP = 10
-_FAST_PORT, _HA_PORT = -2, 1
+_FAST_PORT, _HA_PORT, _REPLICATION_PORT = -2, 1, 4
 """Where a broker listens besides its port."""
 
 
@@ -64,16 +66,12 @@ def _properties(path: Path, values: dict[str, object]) -> Path:
 class JavaSide(RemotingSide):
     """RocketMQ's own brokers and name server; the name server runs before the start time is measured."""
 
-    def __init__(self, folder: Path, brokers: int) -> None:
+    def __init__(self, folder: Path, nodes: Sequence[str]) -> None:
         super().__init__(folder)
-        ports = [NODE_PORT_STEP * (number + 1) for number in range(brokers)]
-        replication = [40 + NODE_PORT_STEP + number for number in range(brokers)]
-        extra = [port + offset for port in ports for offset in (0, _FAST_PORT, _HA_PORT)]
-        self._namesrv_port = free_base([0, *extra, *replication])
-        self.ports = {node: self._namesrv_port + port for node, port in zip(NODE_IDS, ports, strict=False)}
-        self.replication = {
-            node: self._namesrv_port + port for node, port in zip(NODE_IDS, replication, strict=False)
-        }
+        ports = [NODE_PORT_STEP * (number + 1) for number in range(len(nodes))]
+        offsets = (0, _FAST_PORT, _HA_PORT, _REPLICATION_PORT)
+        self._namesrv_port = free_base([0, *(port + offset for port in ports for offset in offsets)])
+        self.ports = {node: self._namesrv_port + port for node, port in zip(nodes, ports, strict=True)}
         self._pids: dict[str, int] = {}
 
     @property
@@ -91,10 +89,13 @@ class JavaSide(RemotingSide):
         wait_listening(self._namesrv_port, self.processes)
         began_s = time.monotonic()
         for node in self.ports:
-            config = _properties(self.folder / f"{node}.conf", self._config(node))
-            main = "org.apache.rocketmq.broker.BrokerStartup"
-            self._pids[node] = self._java(node, ("-server", *HEAP), main, config)
+            self.start_node(node)
         return began_s
+
+    def start_node(self, node: str) -> None:
+        config = _properties(self.folder / f"{node}.conf", self._config(node))
+        main = "org.apache.rocketmq.broker.BrokerStartup"
+        self._pids[node] = self._java(node, ("-server", *HEAP), main, config)
 
     def _java(self, name: str, options: tuple[str, ...], main: str, config: Path) -> int:
         (self.folder / "home/conf").mkdir(parents=True, exist_ok=True)
@@ -136,18 +137,24 @@ class JavaDLedger(JavaSide):
     title = "RocketMQ (Java), DLedger, 3 nodes"
     durability = "in the page cache of a majority of 3 (written to disk every 10 ms)"
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, brokers=3)
+    def __init__(self, folder: Path, groups: int = 1) -> None:
+        """The nodes of further groups are `b-n0`, `b-n1`, …"""
+        further = (f"{letter}-{node}" for letter in string.ascii_lowercase[1:groups] for node in NODE_IDS)
+        super().__init__(folder, (*NODE_IDS, *further))
 
     def _config(self, node: str) -> dict[str, object]:
-        peers = ";".join(f"{peer}-127.0.0.1:{port}" for peer, port in self.replication.items())
+        letter, _, own_id = node.rpartition("-")
+        group = f"bench-{letter}" if letter else "bench"
+        ports = {peer: self.ports[f"{letter}-{peer}" if letter else peer] for peer in NODE_IDS}
+        peers = ";".join(f"{peer}-127.0.0.1:{port + _REPLICATION_PORT}" for peer, port in ports.items())
         return {
             **super()._config(node),
+            "brokerName": group,
             "enableDLegerCommitLog": "true",
             "enableBatchPush": "true",
-            "dLegerGroup": "bench",
+            "dLegerGroup": group,
             "dLegerPeers": peers,
-            "dLegerSelfId": node,
+            "dLegerSelfId": own_id,
             "sendMessageThreadPoolNums": 4,
         }
 
@@ -160,7 +167,7 @@ class JavaSingle(JavaSide):
     durability = "in the page cache of the only broker (asynchronous flush, no replica)"
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, brokers=1)
+        super().__init__(folder, NODE_IDS[:1])
 
     def _config(self, node: str) -> dict[str, object]:
         return {**super()._config(node), "brokerId": 0}

@@ -16,6 +16,7 @@ import psutil
 from bench.processes import Processes, free_base
 from bench.results_file import ROOT, versions
 from ledgermq.load.cluster import LoadCluster, ask
+from ledgermq.local.plan import numbers_of
 
 START_LIMIT_S = 120.0
 FIRST_ACKNOWLEDGED = 50
@@ -104,13 +105,16 @@ class LedgerMQ(RemotingSide):
         durability: str = "persisted",
         nodes: int = 3,
         settings: tuple[str, ...] = (),
+        groups: int = 1,
     ) -> None:
         super().__init__(folder)
         self._mode = durability
         self._node_count = nodes
         self._settings = settings
+        self._group_count = groups
         self._ready: dict[str, Any] = {}
-        offsets = [0, 1, *(10 * (node + 1) + offset for node in range(nodes) for offset in (0, 3))]
+        numbers = [number for group in range(groups) for number in numbers_of(group)[:nodes]]
+        offsets = [0, 1, *(10 * (number + 1) + offset for number in numbers for offset in (0, 3, 5))]
         self._base = free_base(offsets)
         where = "on the disks (fdatasync)" if durability == "persisted" else "in the memory"
         self.durability = f"{where} of a majority of {nodes}"
@@ -133,6 +137,7 @@ class LedgerMQ(RemotingSide):
         ports = ("--namesrv-port", str(self._base), "--admin-port", str(self._base + 1), "--grpc-port", "0")
         command = [*_PROGRAM, "up", "--data", str(self.data), "--nodes", str(self._node_count), *ports]
         command += ["--broker-port", str(self._base + 10), "--durability", self._mode, "--no-restart"]
+        command += ["--groups", str(self._group_count)]
         command += self._tls
         for setting in self._settings:
             command += ["--set", setting]
