@@ -51,6 +51,8 @@ def endpoint_line(endpoint: Json) -> Styled:
 
 def show_group(group: Json) -> None:
     leader = f"{group['leaderId']} leads in term {group['term']}" if group["leaderId"] else "no leader known"
+    if group.get("acceptsMessages") is False:
+        leader += ", accepts no messages"
     said = STOCK_WORDS if is_stock(group) else leader
     show_table(group["nodes"], _STATUS_COLUMNS, f"{group['group']}: {group['state']}, {said}")
 

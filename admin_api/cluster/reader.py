@@ -196,6 +196,7 @@ def _group_view(group: _Group, answers: Mapping[str, Answer], memory: Memory) ->
         broker_name=group.broker_name,
         state=_group_state(group, leader, answers),
         durability=newest.durability if newest else None,
+        accepts_messages=leader.accepts_messages if leader else None,
         leader_id=leader.node_id if leader else None,
         term=newest.term if newest else None,
         in_sync=[node.id for node in nodes if node.id and node.is_in_sync] if leader else None,

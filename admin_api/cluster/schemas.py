@@ -169,6 +169,9 @@ class GroupView(Schema):
     durability: str | None = Field(
         default=None, description="persisted or replicated: where a majority has it at the ack"
     )
+    accepts_messages: bool | None = Field(
+        default=None, description="false: routes give its queues for reading only; null: unknown"
+    )
     leader_id: str | None
     term: int | None
     in_sync: list[str] | None = Field(

@@ -13,6 +13,8 @@ _MIB: Final = 1024 * 1024
 
 def check_membership(facts: Facts) -> Iterator[Finding]:
     for group in facts.replicated():
+        if group.accepts_messages is False:
+            yield _drained(group)
         if group.membership is None:
             continue
         if not group.membership.is_committed:
@@ -27,6 +29,16 @@ def check_membership(facts: Facts) -> Iterator[Finding]:
             yield _recovered(group, group.membership.generation)
         for node in group.nodes:
             yield from _member(group, node, node.member)
+
+
+def _drained(group: GroupView) -> Finding:
+    return info(
+        "group-drained",
+        group.group,
+        f"{group.group} accepts no messages: producers choose other groups' queues.",
+        f"`ledgermq replication left {group.group}` says whether it can be removed; `ledgermq replication "
+        f"fill {group.group}` lets it accept messages again.",
+    )
 
 
 def _recovered(group: GroupView, generation: int) -> Finding:

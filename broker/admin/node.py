@@ -52,6 +52,7 @@ from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.headers.admin import TransferLeaderRequestHeader, ViewBrokerStatsRequestHeader
 from remoting.properties_text import PropertiesTextError, format_properties_text, parse_properties_text
+from remoting.route import PERM_WRITE
 from remoting.router import HandlerResult, Handlers
 from telemetry.release import own_release
 
@@ -97,6 +98,7 @@ class NodeStatusBuilder:
             release=own_release(),
             protocol_version=NEWEST_PROTOCOL_VERSION,
             format_level_max=FORMAT_LEVEL,
+            accepts_messages=bool(config.broker_permission & PERM_WRITE),
             remoting_address=config.broker_address,
             applied_index=self._log.applied_index,
             committed_position=self._log.max_position,

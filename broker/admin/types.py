@@ -119,6 +119,8 @@ class NodeStatusMessage(_Message):
     """The newest replication protocol that it speaks."""
     format_level_max: int | None = None
     """The newest format level that its release reads and writes."""
+    accepts_messages: bool | None = None
+    """Whether routes give its group's queues for writing too (brokerPermission); None: 0.1.0."""
     remoting_address: str
     replication_address: str | None = None
     begin_index: int | None = None

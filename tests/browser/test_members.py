@@ -15,11 +15,12 @@ from playwright.sync_api import Page, expect
 from admin_api.app import create_app
 from admin_api.http_server import Server, server_config
 from admin_api.settings import Settings
-from broker.admin.types import PeerView
+from broker.admin.types import GroupProgress, PeerView, TopicProgress
 from dledger.core.membership import Member, MemberRole
 from tests.browser.conftest import OpenPage
 from tests.browser.faults import axe_faults
 from tests.unit.admin_api.fake_brokers import NAMESRV, FakeBrokers
+from tests.unit.admin_api.test_draining import FakeGroups
 from tests.unit.admin_api.test_member_changes import ChangingGroup
 from tests.unit.admin_api.test_replication import GROUP
 
@@ -197,5 +198,28 @@ def test_fixed_members_name_the_command_that_lets_them_change(open_page: OpenPag
         members_of(page)
         expect(page.get_by_text("Members can change after ledgermq upgrade-finish.")).to_be_visible()
         expect(page.get_by_role("button", name="Add a member…")).to_have_count(0)
+    finally:
+        service.stop()
+
+
+def test_a_group_is_drained_and_what_is_left_in_it_is_shown(open_page: OpenPage) -> None:
+    brokers = FakeGroups()
+    brokers.consumers = {"billing": GroupProgress(topics={"orders": TopicProgress(lag=3)})}
+    service = Service(brokers)
+    service.start()
+    try:
+        page = open_page("#/cluster", origin=service.origin)
+        group = page.locator("section.group", has=page.get_by_role("heading", name="broker-b", exact=True))
+        group.get_by_role("button", name="Drain…").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("order across the change is lost")
+        dialog.get_by_role("button", name="Drain", exact=True).click()
+        expect(page.get_by_text("✓ Done.")).to_be_visible()
+        page.get_by_role("button", name="Close").click()
+        expect(group.locator(".verdict")).to_contain_text("accepts no messages")
+        group.get_by_role("button", name="What is left…").click()
+        expect(dialog).to_contain_text("have not consumed everything: billing")
+        expect(dialog.get_by_role("row", name="billing orders 3")).to_be_visible()
+        assert axe_faults(page) == []
     finally:
         service.stop()

@@ -20,6 +20,11 @@ const LEGEND = [["committed", "committed"], ["persisted", "on its disk"], ["writ
 const SIGNS = { LEADER: "★", FOLLOWER: "●", CANDIDATE: "◌", DOWN: "✕", UNKNOWN: "?", STOCK: "■" };
 const TAIL_ENTRIES_MIN = 40;
 const CLIENTS_SHOWN = 200;
+const LAGS = [
+  { title: "Consumer group", read: (row) => row.consumerGroup },
+  { title: "Topic", read: (row) => row.topic },
+  { title: "Not consumed", isNumber: true, read: (row) => count(row.lag) },
+];
 const CLIENTS = [
   { title: "Client", read: (row) => row.clientId },
   { title: "Type", read: (row) => row.clientType },
@@ -97,6 +102,8 @@ function Group({ group, nowMs, samples }) {
         <div class="actions">
           <${Button} onClick=${() => handOver(group)}>Hand leadership over…<//>
           <${Button} onClick=${() => preferLeader(group)}>Preferred leader…<//>
+          <${Button} onClick=${() => acceptMessages(group)}>${group.acceptsMessages === false ? "Accept messages…" : "Drain…"}<//>
+          ${group.acceptsMessages === false && html`<${Button} onClick=${() => showLeft(group)}>What is left…<//>`}
         </div>
         <${Members} group=${group} />`}
       <${LastHour} samples=${samples} ids=${ids} isReplicated=${isReplicated} />
@@ -110,7 +117,8 @@ function verdict(group) {
   if (members.length === 0) return `stock RocketMQ, ${upOf(group.nodes)} brokers up`;
   if (group.leaderId === null) return `no leader known, ${upOf(members)} nodes up`;
   const inSync = group.inSync === null ? "in sync: unknown" : `in sync: ${group.inSync.join(", ")} (${group.inSync.length} of ${members.length})`;
-  return `${group.leaderId} leads in term ${count(group.term)}, ${upOf(members)} nodes up, ${inSync}`;
+  const accepts = group.acceptsMessages === false ? ", accepts no messages" : "";
+  return `${group.leaderId} leads in term ${count(group.term)}, ${upOf(members)} nodes up, ${inSync}${accepts}`;
 }
 
 function sayDurability({ cluster, durability }) {
@@ -169,8 +177,7 @@ async function handOver(group) {
   const options = [["", "the one nearest to the leader"], ...others.map((node) => [node.id, `${node.id} (${node.state})`])];
   const values = await askForm(title, [{ name: "nodeId", title: "New leader", type: "select", options }]);
   if (values === null) return;
-  const path = `/api/v1/replication/${encodeURIComponent(group.group)}/transfer`;
-  await makeChange({ title, verb: "Hand over", method: "POST", path, body: { nodeId: values.nodeId ?? null } });
+  await makeChange({ title, verb: "Hand over", method: "POST", path: `${pathOf(group)}/transfer`, body: { nodeId: values.nodeId ?? null } });
 }
 
 /** Who is to lead whenever it can. */
@@ -180,8 +187,31 @@ async function preferLeader(group) {
   const options = [["", "none"], ...members];
   const values = await askForm(title, [{ name: "nodeId", title: "Preferred leader", type: "select", options }]);
   if (values === null) return;
-  const path = `/api/v1/replication/${encodeURIComponent(group.group)}/preferred-leader`;
-  await makeChange({ title, verb: "Prefer", method: "PUT", path, body: { nodeId: values.nodeId ?? null } });
+  await makeChange({ title, verb: "Prefer", method: "PUT", path: `${pathOf(group)}/preferred-leader`, body: { nodeId: values.nodeId ?? null } });
+}
+
+/** Whether producers may choose its queues. */
+async function acceptMessages(group) {
+  const accepted = group.acceptsMessages === false;
+  const [title, verb] = accepted ? [`Let ${group.group} accept messages`, "Accept"] : [`Drain ${group.group}`, "Drain"];
+  await makeChange({ title, verb, method: "PUT", path: `${pathOf(group)}/accepts-messages`, body: { accepted } });
+}
+
+async function showLeft(group) {
+  const title = `What is left in ${group.group}`;
+  try {
+    const left = await ask(`${pathOf(group)}/draining`);
+    await showDialog(title, html`
+      ${left.isDrained && html`<p>Nothing: it can be removed.</p>`}
+      ${left.reasons.map((reason) => html`<p>${reason}</p>`)}
+      ${left.lags.length > 0 && html`<${Table} label="Not consumed" columns=${LAGS} keyOf=${(row) => `${row.consumerGroup} ${row.topic}`} rows=${left.lags} />`}`);
+  } catch (error) {
+    await showError(title, error);
+  }
+}
+
+function pathOf(group) {
+  return `/api/v1/replication/${encodeURIComponent(group.group)}`;
 }
 
 function Node({ node, scale, nowMs }) {

@@ -45,9 +45,14 @@ class FakeGroups(FakeBrokers):
         self.on_progress: Callable[[int], None] = lambda code: None
         self.consumer_configs: dict[str, dict[str, Any]] = {A: {}, B: {}}
 
+    def takes_part(self, address: str) -> bool:
+        return self.brokers[address].settings["brokerPermission"] == "6"
+
     def _answer(
         self, address: str, code: RequestCode, command: RemotingCommand, timeout_s: float
     ) -> RemotingCommand:
+        if code is RequestCode.LEDGERMQ_NODE_STATUS:
+            self.brokers[address].facts["accepts_messages"] = self.takes_part(address)
         if code is RequestCode.LEDGERMQ_GROUP_PROGRESS:
             self.on_progress(code)
             progress = ProgressMessage(broker_name="broker-b", at_ms=1, groups=self.consumers, **self.left)
@@ -138,8 +143,13 @@ async def test_a_group_stops_taking_messages_once_confirmed(groups: FakeGroups) 
         query = {"dryRun": "false", "confirmation": preview["confirmation"]}
         answered(await client.put(ACCEPTS, json={"accepted": False}, params=query))
         assert groups.brokers[B].settings["brokerPermission"] == "4"
+        groups_shown = answered(await client.get("/cluster"))["groups"]
         again = answered(await client.put(ACCEPTS, json={"accepted": False}))
         assert again["warnings"] == ["Nothing would change."]
+        assert {each["group"]: each["acceptsMessages"] for each in groups_shown} == {
+            "broker-a": True,
+            "broker-b": False,
+        }
         answered(await client.put(ACCEPTS, json={"accepted": True}))
     assert groups.brokers[B].settings["brokerPermission"] == "6"
 

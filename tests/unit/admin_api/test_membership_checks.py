@@ -46,6 +46,14 @@ def test_a_group_whose_members_are_known_is_well() -> None:
     assert examine(facts(statuses(VOTERS))) == []
 
 
+def test_a_group_that_accepts_no_messages_is_named() -> None:
+    found = statuses(VOTERS)
+    found["n0"] = found["n0"].model_copy(update={"accepts_messages": False})
+    finding = only(facts(found))
+    assert (finding.code, finding.severity, finding.subject) == ("group-drained", Severity.INFO, "group-a")
+    assert "ledgermq replication fill group-a" in finding.remedy
+
+
 def test_a_change_that_no_majority_has() -> None:
     finding = only(facts(statuses(VOTERS, is_committed=False)))
     assert (finding.code, finding.severity, finding.subject) == (

@@ -146,6 +146,13 @@ def test_status_table_says_unknown_where_nothing_is_known(capsys: pytest.Capture
     assert leader.split() == cells
 
 
+def test_status_table_says_that_a_group_accepts_no_messages(capsys: pytest.CaptureFixture[str]) -> None:
+    (group,) = CLUSTER_EXAMPLE["groups"]
+    show_group(group | {"acceptsMessages": False})
+    title = capsys.readouterr().out.splitlines()[0]
+    assert title.strip() == "broker-a: writable, n1 leads in term 4, accepts no messages"
+
+
 def test_a_node_of_an_earlier_generation_is_called_outdated() -> None:
     node = CLUSTER_EXAMPLE["groups"][0]["nodes"][1]
     assert node_state(node).text == "leader"
