@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from remoting.codes import RequestCode
+from tests.compat.mqadmin import MqAdmin, compile_runner
 from tests.compat.test_timer import TimerRun
 from tests.integration.client_runs import ROOT, Driver, Report, finish, java_driver, read_report
 from tests.integration.cluster import COMMAND, Cluster
@@ -93,6 +94,7 @@ def test_transactions_timers_and_pops_go_on_when_the_leader_of_one_group_dies(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     run = Transactions(cluster, JAVA, tmp_path, "OverGroups")
+    make_by_mqadmin(cluster, run.topic, tmp_path)
     timers = TimerRun(cluster.namesrv, "TimersOverGroups", tmp_path)
     timed = timers.driver.start(
         timers.arguments(threads=2, delay_ms=3_000, pause_ms=20, stop=timers.stop), timers.out
@@ -121,6 +123,18 @@ def test_transactions_timers_and_pops_go_on_when_the_leader_of_one_group_dies(
     for topic in (run.topic, timers.topic):
         queues = topic_queues(cluster, topic)
         assert {broker for broker, count in queues if count} == {"broker-a", "broker-b"}
+
+
+def make_by_mqadmin(cluster: Cluster, topic: str, folder: Path) -> None:
+    """`-c` reaches every group of the cluster."""
+    compile_runner()
+    mqadmin = MqAdmin(cluster.namesrv, folder)
+    try:
+        mqadmin.run("updateTopic", "-c", "DefaultCluster", "-t", topic, "-r", "3", "-w", "3")
+    finally:
+        mqadmin.stop()
+    brokers = [broker for broker, _ in topic_queues(cluster, topic)]
+    assert sorted(brokers) == ["broker-a"] * 3 + ["broker-b"] * 3
 
 
 class Pops:
