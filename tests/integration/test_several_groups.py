@@ -99,6 +99,7 @@ def test_transactions_timers_and_pops_go_on_when_the_leader_of_one_group_dies(
     timed = timers.driver.start(
         timers.arguments(threads=2, delay_ms=3_000, pause_ms=20, stop=timers.stop), timers.out
     )
+    wait_for("the first client runs", lambda: timers.events("sent"), LIMIT_S)  # one JVM starts at a time
     process = run.start(threads=4, stop=run.files["stop"])
     try:
         run.wait_events("prepared", SENDS)
