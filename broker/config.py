@@ -394,6 +394,8 @@ class BrokerConfig(BaseModel):
     """Port of `/metrics` for Prometheus; 0: none. See docs/monitoring.md#metrics."""
     metrics_address: str = Field(default="127.0.0.1", alias="metricsAddress", min_length=1)
     """Address of that port; every client that reaches it can read names of topics and groups."""
+    ready_lag_max_ms: Live[int] = Field(default=10_000, alias="readyLagMaxMs", ge=100, le=HOUR_MS)
+    """A follower is ready (`/ready` on that port) if it shows all that was acknowledged up to so long ago."""
     metrics_topics_max: int = Field(default=100, alias="metricsTopicsMax", ge=1, le=10_000)
     """Topics, and (topic, group) pairs, that are shown by name there; the others as one."""
     slow_put_ms: int = Field(default=500, alias="slowPutMs", ge=0, le=HOUR_MS)

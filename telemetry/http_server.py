@@ -1,4 +1,5 @@
-"""An HTTP/1.1 server for GET /metrics: one request to a connection, bounded in bytes, time and number.
+"""An HTTP/1.1 server for GET /metrics and checks of health: one request to a connection, bounded in bytes,
+time and number.
 
 Idle connections cannot block new ones: at the bound the one that has been idle the longest is closed for a
 new one.
@@ -6,8 +7,9 @@ new one.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -23,11 +25,26 @@ _TEXT: Final = "text/plain; charset=utf-8"
 logger = logging.getLogger(__name__)
 
 
-class MetricsServer:
-    """Serves the text that `render` returns. Port 0 lets the system choose."""
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a check has found: status 200 or 503, and a sentence."""
 
-    def __init__(self, render: Callable[[], Awaitable[bytes]], host: str, port: int) -> None:
+    is_good: bool
+    sentence: str
+
+
+Checks: TypeAlias = Mapping[str, Callable[[], Awaitable[Verdict]]]
+"""By path."""
+
+
+class MetricsServer:
+    """Serves the text that `render` returns, and the verdicts of `checks`. Port 0 lets the system choose."""
+
+    def __init__(
+        self, render: Callable[[], Awaitable[bytes]], host: str, port: int, checks: Checks | None = None
+    ) -> None:
         self._render = render
+        self._checks = checks or {}
         self._host = host
         self.port = port
         self._server: asyncio.Server | None = None
@@ -103,12 +120,21 @@ class MetricsServer:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             return "400 Bad Request", _TEXT, b"this is no HTTP/1.1 request\n"
-        if words[1].partition("?")[0] != PATH:
-            return "404 Not Found", _TEXT, b"there is only /metrics\n"
+        path = words[1].partition("?")[0]
+        if path != PATH and path not in self._checks:
+            return "404 Not Found", _TEXT, f"there is only {', '.join((PATH, *self._checks))}\n".encode()
         if words[0] != "GET":
             return "405 Method Not Allowed", _TEXT, b"only GET is answered\n"
         try:
-            return "200 OK", CONTENT_TYPE_LATEST, await self._render()
+            return await (self._check(path) if path in self._checks else self._metrics())
         except Exception:
-            logger.exception("the metrics cannot be rendered")
-            return "500 Internal Server Error", _TEXT, b"the metrics cannot be rendered\n"
+            logger.exception("%s cannot be answered", path)
+            return "500 Internal Server Error", _TEXT, b"this cannot be answered; the log says why\n"
+
+    async def _metrics(self) -> tuple[str, str, bytes]:
+        return "200 OK", CONTENT_TYPE_LATEST, await self._render()
+
+    async def _check(self, path: str) -> tuple[str, str, bytes]:
+        verdict = await self._checks[path]()
+        status = "200 OK" if verdict.is_good else "503 Service Unavailable"
+        return status, _TEXT, f"{verdict.sentence}\n".encode()

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientRegistry
 from broker.feature import Core
+from broker.monitoring.health import NodeHealth
 from broker.monitoring.lags import ConsumerLags, QueueEnds
 from broker.monitoring.traffic_figures import TopTotals, TrafficFigures, rows
 from broker.state.state import ReplicatedState
@@ -195,6 +196,7 @@ class Exporter(Collector):
         host: HostFigures,
         lags: ConsumerLags,
         delay: LoopDelay,
+        health: NodeHealth,
     ) -> None:
         self._traffic = traffic
         self._lags = lags
@@ -202,7 +204,9 @@ class Exporter(Collector):
         self._parts = (node, traffic, host)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
-        self._server = MetricsServer(self.render, config.metrics_address, config.metrics_port)
+        self._server = MetricsServer(
+            self.render, config.metrics_address, config.metrics_port, health.checks()
+        )
 
     @property
     def port(self) -> int:
@@ -252,4 +256,5 @@ def make_exporter(
         HostFigures(config, state, core.clients, waiting, server, delay, core.shares.tallies),
         lags,
         delay,
+        NodeHealth(config, core.engine, core.readiness, core.read_index),
     )

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from telemetry import http_server
-from telemetry.http_server import CONNECTIONS_MAX, HEAD_BYTES_MAX, MetricsServer
+from telemetry.http_server import CONNECTIONS_MAX, HEAD_BYTES_MAX, MetricsServer, Verdict
 
 
 async def render() -> bytes:
@@ -120,4 +120,26 @@ async def test_what_fails_is_an_answer_too(caplog: pytest.LogCaptureFixture) -> 
         assert b" 500 " in await ask(running, b"GET /metrics HTTP/1.1\r\n\r\n")
     finally:
         await running.stop()
-    assert "the metrics cannot be rendered" in caplog.text
+    assert "/metrics cannot be answered" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("path", "head"),
+    [(b"/good", b"HTTP/1.1 200 OK\r\n"), (b"/bad?verbose", b"HTTP/1.1 503 Service Unavailable\r\n")],
+)
+async def test_a_check_answers_with_its_sentence(path: bytes, head: bytes) -> None:
+    async def good() -> Verdict:
+        return Verdict(True, "it is well")
+
+    async def bad() -> Verdict:
+        return Verdict(False, "it is ill")
+
+    running = MetricsServer(render, "127.0.0.1", 0, {"/good": good, "/bad": bad})
+    await running.start()
+    try:
+        answer = await ask(running, b"GET " + path + b" HTTP/1.1\r\n\r\n")
+        assert answer.startswith(head)
+        assert answer.endswith(b"\r\n\r\nit is well\n" if path == b"/good" else b"\r\n\r\nit is ill\n")
+        assert b"there is only /metrics, /good, /bad\n" in await ask(running, b"GET /x HTTP/1.1\r\n\r\n")
+    finally:
+        await running.stop()
