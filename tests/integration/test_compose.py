@@ -72,7 +72,7 @@ class Composed:
             config.write_text(config.read_text().replace('"/data', f'"{self.data(name)}'))
 
     def start(self, name: str) -> None:
-        command = ending_with_parent(self._here(name, shlex.split(self.services[name]["command"])))
+        command = self._command(name, shlex.split(self.services[name]["command"]))
         with self.log(name).open("wb") as log:
             self._running[name] = subprocess.Popen(command, env=self._environment, stderr=log, cwd="/")
 
@@ -86,11 +86,16 @@ class Composed:
         checked = subprocess.run(self._here(name, command), env=self._environment, capture_output=True)
         return checked.returncode == 0
 
+    def _command(self, name: str, words: list[str]) -> list[str]:
+        """Runs what the service has to run."""
+        return ending_with_parent(self._here(name, words))
+
     def _here(self, name: str, words: list[str]) -> list[str]:
-        here = {"/data": str(self.data(name)), "0.0.0.0": self.address(name), "127.0.0.1": self.address(name)}
-        for there, text in here.items():
-            words = [word.replace(there, text) for word in words]
-        return words
+        return [word.replace("/data", str(self.data(name))) for word in self._addressed(name, words)]
+
+    def _addressed(self, name: str, words: list[str]) -> list[str]:
+        address = self.address(name)
+        return [word.replace("0.0.0.0", address).replace("127.0.0.1", address) for word in words]
 
     def stop(self) -> None:
         for process in self._running.values():
