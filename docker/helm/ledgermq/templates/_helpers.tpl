@@ -49,7 +49,7 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* Name of a Secret for one group: {group} in the value is the group's name. */}}
+{{/* Name of a group's Secret. Called with the root and the group. */}}
 {{- define "ledgermq.replicationSecret" -}}
 {{ .root.Values.replicationTls.secretName | replace "{group}" .group.name }}
 {{- end }}
@@ -72,14 +72,11 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- $values := dict "preferredLeaderId" (printf "n%d" (mod (int .number) (int $group.replicas))) "grpcEndpointAddresses" "" }}
 {{- $values = mergeOverwrite $values (deepCopy $root.Values.config) (deepCopy ($group.config | default dict)) }}
-{{- $fixed := dict "brokerName" $group.name "bindAddress" "0.0.0.0" "listenPort" 10911 "namesrvAddr" (include "ledgermq.namesrv" $root) "storePathRootDir" "/data/store" "dLegerPeers" (join ";" $peers) "metricsPort" 10916 "metricsAddress" "0.0.0.0" }}
-{{- range $key := concat (keys $fixed) (list "dLegerSelfId" "brokerIP1" "dLegerGroup" "enableDLegerCommitLog") }}
+{{- $fixed := dict "brokerName" $group.name "bindAddress" "0.0.0.0" "listenPort" 10911 "namesrvAddr" (include "ledgermq.namesrv" $root) "storePathRootDir" "/data/store" "dLegerPeers" (join ";" $peers) "metricsPort" 10916 "metricsAddress" "0.0.0.0" "replicationTlsCaPath" "/etc/ledgermq/replication/ca.pem" }}
+{{- range $key := concat (keys $fixed) (list "dLegerSelfId" "brokerIP1" "dLegerGroup" "enableDLegerCommitLog" "replicationTlsCertPath" "replicationTlsKeyPath") }}
 {{- if hasKey $values $key }}{{ fail (printf "config.%s cannot be set: the chart sets it" $key) }}{{ end }}
 {{- end }}
 {{- $values = merge $fixed $values }}
-{{- if $root.Values.replicationTls.secretName }}
-{{- $values = merge $values (dict "replicationTlsCaPath" "/etc/ledgermq/replication/ca.pem") }}
-{{- end }}
 {{- if $root.Values.clientTls.secretName }}
 {{- /* Nodes call each other by the pods' addresses, which no certificate can name beforehand. */}}
 {{- $values = merge $values (dict "tlsMode" $root.Values.clientTls.mode "tlsCertPath" "/etc/ledgermq/tls/tls.crt" "tlsKeyPath" "/etc/ledgermq/tls/tls.key" "tlsTrustCertPath" "/etc/ledgermq/tls/ca.crt" "tlsEnable" true "tlsCheckHostName" false) }}

@@ -1,0 +1,256 @@
+"""The Helm chart: what it renders is what Kubernetes takes, what a group needs to survive, and what the
+programs accept; the cluster that it describes runs, with addresses of loopback in place of the pods'.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.__main__ import _parse_options
+from broker.config import BrokerConfig, load_config
+from tests.integration.client_runs import ROOT, need
+from tests.support.chart import CHART, RELEASES, ChartError, Manifest, faults, lacking, render
+
+pytestmark = pytest.mark.integration
+SECURED = {
+    "replicationTls": {"secretName": "tls-of-{group}"},
+    "clientTls": {"secretName": "clients", "mode": "enforcing"},
+    "accessControl": {"secretName": "access", "credentialsSecretName": "signer"},
+    "admin": {"tokensSecretName": "tokens", "allowedHosts": ["mq.example.org"]},
+    "grpc": {"tlsSecretName": "grpc"},
+    "imagePullSecrets": [{"name": "pull"}],
+}
+CASES: Mapping[str, dict[str, Any]] = {
+    "default": {},
+    "one": {
+        "groups": [{"name": "broker-a", "replicas": 1}],
+        "namesrv": {"replicas": 1},
+        "admin": {"enabled": False},
+        "grpc": {"enabled": False},
+        "networkPolicy": {"enabled": False},
+        "broker": {"storage": {"storageClassName": "fast"}},
+    },
+    "three by five": {
+        "groups": [{"name": f"broker-{name}", "replicas": 5} for name in "abc"],
+        "broker": {"antiAffinity": "preferred", "tolerations": [{"key": "mq", "operator": "Exists"}]},
+        "config": {"fileReservedTime": 24, "autoCreateTopicEnable": False, "zone": 'it\'s "a"'},
+    },
+    "secured": SECURED,
+}
+SECRET_TOML = """
+initAuthenticationUser = '{"username": "root", "password": "a-password"}'
+innerClientAuthenticationCredentials = '{"accessKey": "inner", "secretKey": "a-secret"}'
+"""
+"""What the Secret of `accessControl` has, as docs/kubernetes.md says."""
+
+
+class Rendered:
+    """The manifests of one case."""
+
+    def __init__(self, values: Mapping[str, Any], folder: Path) -> None:
+        self.values = values
+        self.folder = folder
+        self.manifests = render(values, folder)
+
+    def of(self, kind: str) -> dict[str, Manifest]:
+        """By name."""
+        return {each["metadata"]["name"]: each for each in self.manifests if each["kind"] == kind}
+
+    @property
+    def groups(self) -> dict[str, Manifest]:
+        """The StatefulSets of brokers."""
+        return {name: each for name, each in self.of("StatefulSet").items() if not name.endswith("-namesrv")}
+
+    @property
+    def workloads(self) -> list[Manifest]:
+        return [*self.of("StatefulSet").values(), *self.of("Deployment").values()]
+
+    def toml(self, name: str) -> str:
+        text: str = self.of("ConfigMap")[name]["data"]["broker.toml"]
+        return text + (SECRET_TOML if "accessControl" in self.values else "")
+
+    def broker_config(self, name: str, index: int) -> BrokerConfig:
+        """As the broker of the pod reads it."""
+        (container,) = self.groups[name]["spec"]["template"]["spec"]["containers"]
+        options = _parse_options(arguments(container, index, "10.1.2.3"))
+        file = self.folder / f"{name}.toml"
+        file.write_text(self.toml(name), encoding="utf-8")
+        return load_config(file, options.set)
+
+
+def arguments(container: Mapping[str, Any], index: int, address: str) -> list[str]:
+    """As Kubernetes fills them in."""
+    values = {"$(POD_INDEX)": str(index), "$(POD_IP)": address}
+    found = []
+    for word in container["args"]:
+        for name, value in values.items():
+            word = word.replace(name, value)
+        found.append(word)
+    assert "$(" not in "".join(found)
+    return found
+
+
+@pytest.fixture(scope="module", params=CASES)
+def rendered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Rendered:
+    needed()
+    return Rendered(CASES[request.param], tmp_path_factory.mktemp("chart"))
+
+
+def needed() -> None:
+    reason = lacking()
+    need("chart", reason is None, f"{reason} (scripts/setup chart)")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_kubernetes_takes_every_manifest(rendered: Rendered, release: str) -> None:
+    names = [(each["kind"], each["metadata"]["name"]) for each in rendered.manifests]
+    assert len(set(names)) == len(names)
+    found = {name: faults(each, release) for name, each in zip(names, rendered.manifests, strict=True)}
+    assert {name: each for name, each in found.items() if each} == {}
+
+
+def test_an_unknown_field_would_be_found(rendered: Rendered) -> None:
+    wrong = {**rendered.manifests[0], "specification": {}}
+    assert faults(wrong, RELEASES[0])
+
+
+def test_each_group_has_what_lets_it_survive(rendered: Rendered) -> None:
+    wanted = rendered.values.get("groups", [{"name": "broker-a", "replicas": 3}])
+    assert {name: each["spec"]["replicas"] for name, each in rendered.groups.items()} == {
+        f"rel-ledgermq-{each['name']}": each["replicas"] for each in wanted
+    }
+    for name, group in rendered.groups.items():
+        spec, pod = group["spec"], group["spec"]["template"]["spec"]
+        labels = spec["template"]["metadata"]["labels"]
+        selector = spec["selector"]["matchLabels"]
+        assert selector.items() <= labels.items()
+        budget = rendered.of("PodDisruptionBudget")[name]["spec"]
+        assert (budget["maxUnavailable"], budget["selector"]["matchLabels"]) == (1, selector)
+        service = rendered.of("Service")[name]["spec"]
+        assert (service["clusterIP"], service["publishNotReadyAddresses"]) == ("None", True)
+        assert (service["selector"], spec["serviceName"]) == (selector, name)
+        assert spec["podManagementPolicy"] == "Parallel", "none is ready before a majority runs"
+        assert _apart(pod["affinity"]["podAntiAffinity"])["labelSelector"]["matchLabels"] == selector
+        assert _apart(pod["affinity"]["podAntiAffinity"])["topologyKey"] == "kubernetes.io/hostname"
+        (claim,) = spec["volumeClaimTemplates"]
+        assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
+        (container,) = pod["containers"]
+        assert {"name": claim["metadata"]["name"], "mountPath": "/data"} in container["volumeMounts"]
+        assert container["readinessProbe"]["httpGet"] == {"path": "/ready", "port": "metrics"}
+        assert container["livenessProbe"]["httpGet"]["path"] == "/live"
+        startup = container["startupProbe"]
+        assert startup["periodSeconds"] * startup["failureThreshold"] >= 600, "a long log is recovered first"
+        assert pod["terminationGracePeriodSeconds"] >= 30
+
+
+def _apart(rule: Mapping[str, Any]) -> Any:
+    """The one term of an anti-affinity, required or preferred."""
+    ((kind, (term,)),) = rule.items()
+    return term if kind.startswith("required") else term["podAffinityTerm"]
+
+
+def test_pods_have_no_more_rights_than_they_need(rendered: Rendered) -> None:
+    """Kubernetes' standard `restricted`, and a root that nobody changes."""
+    for workload in rendered.workloads:
+        pod = workload["spec"]["template"]["spec"]
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] == 10001
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in (*pod["containers"], *pod.get("initContainers", ())):
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+            assert container["image"].startswith("ledgermq:")
+            mounted = {mount["name"] for mount in container["volumeMounts"]}
+            claims = workload["spec"].get("volumeClaimTemplates", ())
+            volumes = {each["name"] for each in pod.get("volumes", ())}
+            assert mounted <= volumes | {claim["metadata"]["name"] for claim in claims}
+    assert "a-password" not in str(rendered.manifests)
+
+
+def test_every_broker_accepts_its_configuration(rendered: Rendered) -> None:
+    preferred = []
+    for name, group in rendered.groups.items():
+        replicas = group["spec"]["replicas"]
+        configs = [rendered.broker_config(name, index) for index in range(replicas)]
+        ids = [f"n{index}" for index in range(replicas)]
+        assert [config.dledger_self_id for config in configs] == ids
+        peers = configs[0].peers
+        domain = f"{name}.mq.svc.cluster.local"
+        assert [(peer.id, peer.host) for peer in peers] == [
+            (f"n{index}", f"{name}-{index}.{domain}") for index in range(replicas)
+        ]
+        assert {config.broker_ip for config in configs} == {"10.1.2.3"}
+        assert {config.replication_host for config in configs} == {"0.0.0.0"}
+        assert str(configs[0].store_path_root_dir) == "/data/store"
+        ports = {each["name"]: each["port"] for each in rendered.of("Service")[name]["spec"]["ports"]}
+        config = configs[0]
+        assert ports == {
+            "remoting": config.listen_port,
+            "replication": peers[0].port,
+            "metrics": config.metrics_port,
+        }
+        assert len(config.name_servers) == rendered.values.get("namesrv", {}).get("replicas", 2)
+        for key, value in rendered.values.get("config", {}).items():
+            assert config.model_dump(by_alias=True)[key] == value
+        preferred.append(config.preferred_leader_id)
+    assert preferred == [f"n{number}" for number in range(len(preferred))], "leaders are spread"
+
+
+def test_with_certificates_and_users_nothing_is_left_open(tmp_path: Path) -> None:
+    needed()
+    found = Rendered(SECURED, tmp_path)
+    config = found.broker_config("rel-ledgermq-broker-a", 2)
+    assert config.replication_tls is not None
+    assert str(config.replication_tls.certificate).endswith("/n2.pem")
+    assert config.server_tls.mode_in_force == "enforcing"
+    assert config.authentication_enabled
+    assert config.authorization_enabled
+    assert config.init_user == ("root", "a-password")
+    (pod,) = (each["spec"]["template"]["spec"] for each in found.groups.values())
+    secrets = {each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
+    assert secrets == {"tls-of-broker-a", "clients", "access"}
+    (namesrv,) = found.of("StatefulSet")["rel-ledgermq-namesrv"]["spec"]["template"]["spec"]["containers"]
+    assert "--tls-mode enforcing" in shlex.join(namesrv["args"])
+    for deployment in found.of("Deployment").values():
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        names = {each["name"] for each in container["env"]}
+        assert names >= {"LEDGERMQ_TLS_AUTHORITIES", "LEDGERMQ_ACCESS_KEY", "LEDGERMQ_SECRET_KEY"}
+    (policy,) = found.of("NetworkPolicy").values()
+    (members,) = (rule for rule in policy["spec"]["ingress"] if {"port": "replication"} in rule["ports"])
+    assert members["from"] == [{"podSelector": policy["spec"]["podSelector"]}]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"groups": [{"name": "broker-a", "replicas": 2}]}, "2 is not one of"),
+        ({"groups": [{"name": "a", "replicas": 3}, {"name": "a", "replicas": 3}]}, "two groups are called a"),
+        ({"groups": [{"name": "admin", "replicas": 3}]}, "admin"),
+        ({"config": {"listenPort": 1}}, "config.listenPort cannot be set"),
+        ({"config": {"fileReservedTime": [1]}}, "[1]"),
+        ({"brokers": {}}, "'brokers' was unexpected"),
+    ],
+    ids=["even", "twice", "reserved", "fixed", "list", "unknown"],
+)
+def test_values_that_make_no_cluster_are_refused(values: dict[str, Any], words: str, tmp_path: Path) -> None:
+    needed()
+    with pytest.raises(ChartError, match=re.escape(words)):
+        render(values, tmp_path)
+
+
+def test_the_chart_is_of_this_version_and_described_value_by_value() -> None:
+    project = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M)
+    chart = (CHART / "Chart.yaml").read_text(encoding="utf-8")
+    assert project is not None
+    assert f"\nappVersion: {project[1]}\n" in chart
