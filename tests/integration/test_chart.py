@@ -4,18 +4,27 @@ programs accept; the cluster that it describes runs, with addresses of loopback 
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-from collections.abc import Mapping
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from broker.__main__ import _parse_options
 from broker.config import BrokerConfig, load_config
 from tests.integration.client_runs import ROOT, need
+from tests.integration.cluster import COMMAND, STOP_LIMIT_S
+from tests.integration.test_compose import LIMIT_S, TOKEN
+from tests.integration.waiting import wait_for
 from tests.support.chart import CHART, RELEASES, ChartError, Manifest, faults, lacking, render
+from tests.support.children import ending_with_parent
 
 pytestmark = pytest.mark.integration
 SECURED = {
@@ -254,3 +263,122 @@ def test_the_chart_is_of_this_version_and_described_value_by_value() -> None:
     chart = (CHART / "Chart.yaml").read_text(encoding="utf-8")
     assert project is not None
     assert f"\nappVersion: {project[1]}\n" in chart
+
+
+class Pods:
+    """What the pods of the chart run, as processes of this machine: each has an address of loopback, which
+    stands wherever the pod's name does, and a folder in place of its volumes.
+    """
+
+    def __init__(self, rendered: Rendered, folder: Path) -> None:
+        self._folder = folder
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self.containers: dict[str, Mapping[str, Any]] = {}
+        self.addresses: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+        pid = os.getpid()
+        for workload in rendered.workloads:
+            name = workload["metadata"]["name"]
+            (container,) = workload["spec"]["template"]["spec"]["containers"]
+            for index in range(workload["spec"]["replicas"] if workload["kind"] == "StatefulSet" else 1):
+                pod = f"{name}-{index}"
+                address = f"127.{64 + pid % 128}.{pid // 128 % 256}.{100 + len(self.addresses)}"
+                self.containers[pod], self.addresses[pod] = container, address
+                self._names[f"{pod}.{name}.mq.svc.cluster.local"] = address
+        self._rendered = rendered
+
+    def start(self, pod: str) -> None:
+        container, (name, _, index) = self.containers[pod], pod.rpartition("-")
+        words = [*container["command"], *arguments(container, int(index), self.addresses[pod])]
+        (self._folder / pod).mkdir()
+        if name in self._rendered.groups:
+            config = self._here(self._rendered.toml(name), pod)
+            (self._folder / f"{pod}.toml").write_text(config, encoding="utf-8")
+        tokens = {"LEDGERMQ_ADMIN_TOKENS": f"admin:admin:{TOKEN}"}
+        fixed = {each["name"]: each["value"] for each in container.get("env", ()) if "value" in each}
+        with self.log(pod).open("wb") as log:
+            self._running[pod] = subprocess.Popen(
+                ending_with_parent([self._here(word, pod) for word in words]),
+                env={**os.environ, "PATH": f"{COMMAND.parent}:{os.environ['PATH']}", **tokens, **fixed},
+                cwd=ROOT,
+                stderr=log,
+            )
+
+    def _here(self, text: str, pod: str) -> str:
+        places = {
+            **self._names,
+            "/etc/ledgermq/group/broker.toml": str(self._folder / f"{pod}.toml"),
+            "/etc/ledgermq/replication": str(self._folder / "replication-broker-a" / "certificates"),
+            "/data": str(self._folder / pod),
+            "0.0.0.0": self.addresses[pod],
+        }
+        for there, here in places.items():
+            text = text.replace(there, here)
+        return text
+
+    def log(self, pod: str) -> Path:
+        return self._folder / f"{pod}.log"
+
+    def passes(self, pod: str, probe: str) -> bool:
+        """Whether the kubelet would find the pod ready, or alive."""
+        assert self._running[pod].poll() is None, self.log(pod).read_text()[-4000:]
+        container, address = self.containers[pod], self.addresses[pod]
+        ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+        kind = container[probe].get("httpGet")
+        try:
+            if kind is not None:
+                return httpx.get(
+                    f"http://{address}:{ports[kind['port']]}{kind['path']}", timeout=10
+                ).is_success
+            port = ports[container[probe]["tcpSocket"]["port"]]
+            with socket.create_connection((address, port), 10):
+                return True
+        except (httpx.TransportError, OSError):
+            return False
+
+    def stop(self) -> dict[str, int]:
+        """Exit codes."""
+        for process in self._running.values():
+            process.terminate()
+        return {pod: process.wait(STOP_LIMIT_S) for pod, process in self._running.items()}
+
+
+@pytest.fixture
+def pods(tmp_path: Path) -> Iterator[Pods]:
+    needed()
+    made = Pods(Rendered({}, tmp_path), tmp_path)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def test_the_cluster_of_the_chart_becomes_ready_and_serves(pods: Pods, tmp_path: Path) -> None:
+    brokers = [f"rel-ledgermq-broker-a-{index}" for index in range(3)]
+    nodes = [word for index in range(3) for word in ("--node", f"n{index}=127.0.0.1")]
+    init = [str(COMMAND), "cluster", "init", "--data", "replication-broker-a", "--name", "broker-a", *nodes]
+    subprocess.run(init, cwd=tmp_path, check=True, timeout=LIMIT_S, capture_output=True)
+
+    for pod in brokers[:1]:
+        pods.start(pod)
+    wait_for("the first is alive", partial(pods.passes, brokers[0], "livenessProbe"), LIMIT_S)
+    assert not pods.passes(brokers[0], "readinessProbe"), "it has no majority"
+    for pod in pods.containers.keys() - set(brokers[:1]):
+        pods.start(pod)
+    for pod in pods.containers:
+        for probe in ("livenessProbe", "readinessProbe"):
+            wait_for(f"{pod} passes its {probe}", partial(pods.passes, pod, probe), LIMIT_S)
+
+    namesrv = ";".join(f"{pods.addresses[f'rel-ledgermq-namesrv-{index}']}:9876" for index in range(2))
+    for words, text in (("produce Charted", "one\ntwo\n"), ("consume Charted --count 2", "")):
+        ran = subprocess.run(
+            [str(COMMAND), *words.split(), "--namesrv", namesrv],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+    assert sorted(ran.stdout.split()) == ["one", "two"]
+    assert set(pods.stop().values()) == {0}

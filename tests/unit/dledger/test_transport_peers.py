@@ -345,3 +345,26 @@ def test_of_several_members_in_a_certificate_a_peer_counts() -> None:
         ((), None),
     ):
         assert transport.member_in(PeerNames(tuple(uris[each] for each in ids))) == expected
+
+
+async def test_a_peer_that_comes_back_at_another_address_of_its_name_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a pod does: its name is looked up for each attempt to connect."""
+    loop = asyncio.get_running_loop()
+    look_up, asked = loop.getaddrinfo, []
+    async with scripted_node() as script:
+        nobody = "127.0.0.99"
+        host, port = script.address[:2]
+        answers = iter((nobody, nobody))
+
+        async def names(name: str, *rest: object, **options: object) -> object:
+            if name != "n1.group":
+                return await look_up(name, *rest, **options)  # type: ignore[arg-type]
+            asked.append(name)
+            return await look_up(next(answers, host), *rest, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(loop, "getaddrinfo", names)
+        async with running("n0", {"n1": ("n1.group", port)}) as node:
+            await until(lambda: node.transport.is_connected("n1"))
+    assert len(asked) >= 3
