@@ -1,4 +1,4 @@
-"""What a node says to whoever watches over its process (Kubernetes, a supervisor, a load balancer): `/live`
+"""What a node says to what watches over its process (Kubernetes, a supervisor, a load balancer): `/live`
 and `/ready`, beside its metrics.
 
 Live is a node whose event loop answers. It may be without a leader or far behind: a restart would not help,
