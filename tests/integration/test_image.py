@@ -23,7 +23,7 @@ from tests.integration.messages import samples
 from tests.integration.test_compose import BROKERS, LIMIT_S, STOP_LIMIT_S, Composed
 from tests.integration.test_python_client import PythonClient
 from tests.integration.test_wheel import packages
-from tests.integration.waiting import wait_for
+from tests.integration.waiting import answers, wait_for
 from tests.support.image import Image, build, missing
 
 pytestmark = pytest.mark.integration
@@ -89,10 +89,7 @@ class Contained(Composed):
 
     def is_ready(self, name: str) -> bool:
         assert self._running[name].poll() is None, self.log(name).read_text()[-4000:]
-        try:
-            return httpx.get(f"http://{self.address(name)}:10916/ready", timeout=LIMIT_S).status_code == 200
-        except httpx.TransportError:
-            return False
+        return answers(f"http://{self.address(name)}:10916/ready")
 
 
 @pytest.fixture

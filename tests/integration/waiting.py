@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+import urllib.request
 from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+ANSWER_LIMIT_S = 10.0
 POLL_INTERVAL_S = 0.02
 PROBE_TIMES, PAUSE_MAX_S = 4.0, 0.5
 """What is waited for needs the processor, too: after a probe, a pause of so many times as long as it took."""
@@ -32,3 +34,12 @@ def wait_for(what: str, probe: Callable[[], T | None], limit_s: float) -> T:
         if now_s >= end_s:
             raise AssertionError(f"after {limit_s:g} s still not so: {what} (last seen: {value!r})")
         time.sleep(pause_after(now_s - asked_s))
+
+
+def answers(url: str) -> bool:
+    """Whether a GET is answered with status 200."""
+    try:
+        with urllib.request.urlopen(url, timeout=ANSWER_LIMIT_S) as answer:
+            return bool(answer.status == 200)
+    except OSError:  # also another status
+        return False

@@ -4,6 +4,7 @@ checked against the schemas of Kubernetes.
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 from collections.abc import Mapping
@@ -62,13 +63,17 @@ def _over(under: Any, over: Any) -> Any:
     return {**under, **{key: _over(under.get(key), value) for key, value in over.items()}}
 
 
+@functools.cache
+def _definitions(folder: Path) -> jsonschema_rs.Registry:
+    definitions = json.loads((folder / "_definitions.json").read_text(encoding="utf-8"))
+    return jsonschema_rs.Registry([("json-schema:///_definitions.json", definitions)])
+
+
 def faults(manifest: Manifest, release: str) -> list[str]:
     """What this release of Kubernetes refuses in the manifest; unknown fields too."""
     folder = SCHEMAS / f"v{release}-local-strict"
     group, _, version = manifest["apiVersion"].rpartition("/")
     parts = [manifest["kind"].lower(), *([group.partition(".")[0]] if group else []), version]
     schema = json.loads((folder / f"{'-'.join(parts)}.json").read_text(encoding="utf-8"))
-    definitions = json.loads((folder / "_definitions.json").read_text(encoding="utf-8"))
-    registry = jsonschema_rs.Registry([("json-schema:///_definitions.json", definitions)])
-    validator = jsonschema_rs.validator_for(schema, registry=registry)
+    validator = jsonschema_rs.validator_for(schema, registry=_definitions(folder))
     return [f"{list(error.instance_path)}: {error.message}" for error in validator.iter_errors(manifest)]

@@ -40,6 +40,8 @@ MERGED: Final = ("bin", "sbin", "lib", "lib64")
 LENT: Final = ("/usr/bin", "/usr/lib", "/usr/include")
 """Of this machine, for the compiler. Not /usr/local: another Python may be there."""
 LEFT_OUT: Final = tuple(f"/usr/share/{name}/" for name in ("doc", "info", "lintian", "locale", "man"))
+SPACES: Final = ("--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child")
+"""What a container has for itself. The network is shared."""
 LIMIT_S: Final = 600.0
 _CONTAINER: Final = """
 set -e
@@ -65,7 +67,10 @@ def missing() -> str | None:
         return "only root can mount its file systems"
     there = _paragraphs()
     absent = [name for name in (*BASE_PACKAGES, *COMPILER_PACKAGES) if name not in there]
-    return f"the Debian packages {', '.join(absent)} are not installed" if absent else None
+    if absent:
+        return f"the Debian packages {', '.join(absent)} are not installed"
+    tried = subprocess.run(["unshare", *SPACES, "true"], capture_output=True, timeout=LIMIT_S, check=False)
+    return "processes may have no mounts of their own here" if tried.returncode else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +88,7 @@ class Image:
         identity = ("--reuid", user, "--regid", user, "--clear-groups")
         rights = (*identity, "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--")
         inside = ("/usr/bin/env", "-i", "-C", self.config["WorkingDir"], *self.config["Env"], *words)
-        spaces = ("--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child")
-        outside = ("setpriv", "--pdeathsig", "KILL", "--", "unshare", *spaces)
+        outside = ("setpriv", "--pdeathsig", "KILL", "--", "unshare", *SPACES)
         return [*outside, "sh", "-c", _CONTAINER, "sh", str(self.root), str(data), *rights, *inside]
 
 
