@@ -90,6 +90,7 @@ PLACES: Final = {
     "member": "ledgermq.commands.membership",
     "replication": "ledgermq.commands.replication",
     "cluster": "ledgermq.commands.members",
+    "machine": "ledgermq.commands.machine",
     "recover": "ledgermq.commands.recovery",
     "status": "ledgermq.commands.cluster",
     "doctor": "ledgermq.commands.cluster",

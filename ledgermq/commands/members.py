@@ -1,58 +1,149 @@
-"""`ledgermq cluster`: prepares a group for several machines, and renews the certificates by which its members
-authenticate each other.
+"""`ledgermq cluster`: prepares a cluster for several machines, and renews the certificates by which its
+members authenticate each other.
 """
 
 import shlex
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ledgermq.app import Subcommands
-from ledgermq.errors import UserError
+from ledgermq.errors import WRONG_USAGE, UserError
 from ledgermq.options import DEFAULT_DATA_DIR, DEFAULT_NAMESRV, DataDir, Namesrv
 from ledgermq.output import remark
+
+if TYPE_CHECKING:
+    from ledgermq.machines.files import Cluster
 
 app = typer.Typer(
     name="cluster",
     cls=Subcommands,
-    help="Prepare a group for several machines, and renew the certificates of its members.",
+    help="Prepare a cluster for several machines, and renew the certificates of its members.",
     no_args_is_help=True,
     add_completion=False,
 )
 _IN_FORCE = "It is in force ten minutes after the files were copied (replicationTlsAgeMaxMs)."
+_PROGRAM = Path("/opt/ledgermq/bin/ledgermq")
+
+
+class ClientTls(StrEnum):
+    """Who may connect to brokers, name servers and gRPC endpoints."""
+
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    ENFORCING = "enforcing"
+
+
+def _number(text: str, default: str, most: int) -> Any:
+    return typer.Option(min=1, max=most, help=f"With --machines: {text}", show_default=default)
+
+
+def _port(text: str, *, least: int = 0) -> Any:
+    return typer.Option(min=least, max=65530, metavar="PORT", help=text)
+
+
+Program = Annotated[
+    Path, typer.Option(metavar="FILE", help="With --machines: the command there, for systemd.")
+]
 
 
 @app.command()
 def init(
+    machines: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=IP,…", help="All machines: a=10.0.0.1,b=10.0.0.2; repeatable."),
+    ] = None,
+    groups: Annotated[int | None, _number("replication groups.", "as many as machines", 9)] = None,
+    replicas: Annotated[int | None, _number("members of each group.", "3", 9)] = None,
+    namesrvs: Annotated[int | None, _number("name servers, on the first ones.", "2", 9)] = None,
     node: Annotated[
-        list[str], typer.Option("--node", metavar="ID=IP", help="A member, such as n0=10.0.0.1; repeatable.")
-    ],
+        list[str] | None,
+        typer.Option(
+            "--node", metavar="ID=IP", help="One group only: a member, such as n0=10.0.0.1; repeatable."
+        ),
+    ] = None,
     data: DataDir = DEFAULT_DATA_DIR,
-    name: Annotated[str, typer.Option(help="Name of the broker, and so of the group.")] = "broker-a",
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    port: Annotated[int, typer.Option(min=1, max=65532, help="For clients; replication 3 above.")] = 10911,
+    name: Annotated[str, typer.Option(help="Name of the first broker, and so of its group.")] = "broker-a",
     home: Annotated[
-        Path,
-        typer.Option(metavar="DIR", help="Where each machine will have its folder.", show_default="here"),
-    ] = Path(),
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where each machine will have its folder.",
+            show_default="/var/lib/ledgermq; with --node here",
+        ),
+    ] = None,
+    port: Annotated[
+        int, _port("For clients; replication 3 above; the next group 10 above.", least=1)
+    ] = 10911,
+    namesrv_port: Annotated[int, _port("With --machines: name servers.", least=1)] = 9876,
+    admin_port: Annotated[int, _port("Web page and HTTP interface, on machines with a name server.")] = 8080,
+    grpc_port: Annotated[int, _port("RocketMQ 5's gRPC clients, on every machine; 0: none.")] = 8081,
+    tls: Annotated[ClientTls, typer.Option(help="With --machines: TLS for clients.")] = ClientTls.DISABLED,
+    program: Program = _PROGRAM,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
     namesrv_tls: Annotated[
         bool,
         typer.Option(
-            "--namesrv-tls", help="Certificates for the name servers too, which know the brokers by theirs."
+            "--namesrv-tls",
+            help="With --node: certificates for the name servers too, which know the brokers by theirs.",
         ),
     ] = False,
 ) -> None:
-    """Make an authority, and for each node a folder to copy: broker.toml and certificates.
+    """Make an authority, and for each machine a folder to copy: configuration, certificates, systemd unit.
 
-    Only the folder of a node belongs on its machine. The key of the authority (certificates/ca.key) belongs
-    on none of them.
+    Only its own folder belongs on a machine. The key of the authority (certificates/ca.key) belongs on none.
+    With --node, instead of --machines, each folder is that of one broker of a group.
     """
-    from ledgermq.local.group_files import GroupPlan, write_group
-    from ledgermq.local.plan import NAME_SERVER
+    if (machines is None) == (node is None):
+        raise UserError(
+            "name the machines by --machines, or the members of one group by --node.", WRONG_USAGE
+        )
+    if node is not None:
+        if groups or replicas or namesrvs:
+            raise UserError("--groups, --replicas and --namesrvs need --machines.", WRONG_USAGE)
+        _init_group(_addresses(node), data.absolute(), name, namesrv, port, home or Path(), namesrv_tls)
+        return
+    from ledgermq.machines.files import write_machines
+    from ledgermq.machines.plan import DEFAULT_HOME, MachinesPlan, parse_machines, plan_machines
 
-    plan = GroupPlan(data.absolute(), name, namesrv, port, home, _addresses(node), namesrv_tls)
+    addresses = parse_machines(machines or [])
+    plan = MachinesPlan(
+        addresses,
+        **plan_machines(addresses, groups, replicas, namesrvs),
+        home=(home or DEFAULT_HOME).absolute(),
+        first_broker=name,
+        namesrv_port=namesrv_port,
+        broker_port=port,
+        admin_port=admin_port,
+        grpc_port=grpc_port,
+        client_tls=tls.value,
+    )
+    write_machines(data.absolute(), plan, program)
+    for machine, address in addresses.items():
+        _say_where(data.absolute() / machine, address, plan.home)
+    remark(f"name servers: {plan.namesrv_addr}")
+
+
+def _say_where(folder: Path, address: str, home: Path) -> None:
+    remark(f"{folder}: copy it to {address} as {home}. Start there: ledgermq machine up --home {home}")
+
+
+def _init_group(
+    addresses: Mapping[str, str],
+    folder: Path,
+    name: str,
+    namesrv: str,
+    port: int,
+    home: Path,
+    knows_brokers: bool,
+) -> None:
+    from ledgermq.local.plan import NAME_SERVER
+    from ledgermq.machines.one_group import GroupPlan, write_group
+
+    plan = GroupPlan(folder, name, namesrv, port, home, addresses, knows_brokers)
     write_group(plan)
     for member in plan.addresses:
         remark(f"{plan.folder / member}: copy it to {plan.addresses[member]} as {home}.")
@@ -66,16 +157,29 @@ def init(
 
 @app.command(name="add-member")
 def add_member(
-    node: Annotated[str, typer.Argument(metavar="ID=IP", help="The new member, such as n3=10.0.0.4.")],
+    node: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID=IP", help="n3=10.0.0.4; of a cluster over machines a machine, d=10.0.0.4."
+        ),
+    ],
     data: DataDir = DEFAULT_DATA_DIR,
+    program: Program = _PROGRAM,
 ) -> None:
     """Make the folder of one more member of a group from `cluster init`, to copy to its machine.
 
-    Its node then starts empty and waits; `ledgermq member add` or `replace` makes it a member.
+    Where `cluster init --machines` made the folders: that of one more machine, with a new member of each
+    group. A node then starts empty and waits; `ledgermq member add` or `replace` makes it a member.
     """
-    from ledgermq.local.group_files import grown_plan, write_joining
+    from ledgermq.machines.files import Cluster
 
     ((member, address),) = _addresses([node]).items()
+    cluster = Cluster.load(data.absolute())
+    if cluster is not None:
+        _add_machine(cluster, data.absolute(), member, address, program)
+        return
+    from ledgermq.machines.one_group import grown_plan, write_joining
+
     plan = grown_plan(data.absolute(), member, address)
     write_joining(plan)
     remark(f"{plan.folder / member}: copy it to {address} as {plan.home}.")
@@ -84,6 +188,19 @@ def add_member(
         remark("The name servers know the brokers: start them again, one after the other, with")
         remark(shlex.join(plan.namesrv_options()))
     remark(f"Then: ledgermq member add {member} {address}:{plan.replication_port}")
+
+
+def _add_machine(cluster: "Cluster", folder: Path, name: str, address: str, program: Path) -> None:
+    from ledgermq.machines.files import write_machine
+    from ledgermq.machines.plan import parse_machines
+
+    parse_machines([f"{name}={address}"])
+    machine, members = cluster.added(name, address)
+    write_machine(folder, machine, members, program)
+    _say_where(folder / name, address, machine.home)
+    for each in members:
+        where = f"{address}:{each.replication_port}"
+        remark(f"Then: ledgermq member add {each.id} {where} --group {each.broker_name}")
 
 
 def _addresses(given: list[str]) -> Mapping[str, str]:
@@ -105,7 +222,7 @@ def renew(
     data: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
     """Make new certificates and keys for members, with the names that they have."""
-    from ledgermq.local.group_files import hand_out, member_files, writing
+    from ledgermq.machines.folders import hand_out, member_files, writing
 
     with writing(data):
         renewed = member_files(data).renew(*(nodes or ()))
@@ -116,7 +233,7 @@ def renew(
 @app.command(name="add-authority")
 def add_authority(data: DataDir = DEFAULT_DATA_DIR) -> None:
     """Make a new authority beside the old one: the first step of a replacement; `renew` is the next."""
-    from ledgermq.local.group_files import hand_out, member_files, writing
+    from ledgermq.machines.folders import hand_out, member_files, writing
 
     with writing(data):
         member_files(data).add_authority()
@@ -128,7 +245,7 @@ def add_authority(data: DataDir = DEFAULT_DATA_DIR) -> None:
 @app.command(name="remove-old-authorities")
 def remove_old_authorities(data: DataDir = DEFAULT_DATA_DIR) -> None:
     """Trust only the newest authority: the last step, once all members use certificates of it."""
-    from ledgermq.local.group_files import hand_out, member_files, writing
+    from ledgermq.machines.folders import hand_out, member_files, writing
 
     with writing(data):
         member_files(data).remove_old_authorities()

@@ -210,8 +210,8 @@ def _joining(
         yield address
         return
     from ledgermq.local.cluster import write_files
-    from ledgermq.local.group_files import writing
     from ledgermq.local.plan import require_plan
+    from ledgermq.machines.folders import writing
 
     plan = require_plan(data.absolute())
     grown = plan.with_node(member)

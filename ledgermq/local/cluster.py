@@ -1,12 +1,9 @@
 """A local cluster in the foreground (`ledgermq up`): start, wait until it is writable, watch, stop."""
 
 import asyncio
-import fcntl
 import json
 import os
-import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -17,6 +14,7 @@ from admin_api.cluster.schemas import ClusterView, GroupState
 from admin_api.services import open_services
 from admin_api.settings import Settings
 from ledgermq.errors import UserError
+from ledgermq.local.foreground import PROBE_INTERVAL_S, Foreground, forget_tls_of_others, locked
 from ledgermq.local.node_files import read_settings, write_node_files
 from ledgermq.local.plan import (
     HOST,
@@ -29,16 +27,12 @@ from ledgermq.local.plan import (
     require_plan,
 )
 from ledgermq.local.processes import admin_command, grpc_command, namesrv_command, node_command
-from ledgermq.local.supervisor import Command, Exit, Supervisor, describe_exit, last_lines
 from ledgermq.members import MemberFiles
-from remoting.client.tls import AUTHORITIES_VARIABLE, VARIABLES, ClientTls
-from sockets.dialled import is_usable_transport, nothing_listens
+from remoting.client.tls import AUTHORITIES_VARIABLE, ClientTls
 
-_PROBE_INTERVAL_S = 0.1
 _STILL_WAITING_S = 10.0
 _PLAN_INTERVAL_S = 0.5
 """How often the plan's file is looked at for other groups."""
-_LOG_LINES = 5
 
 
 class LocalCluster:
@@ -46,10 +40,12 @@ class LocalCluster:
 
     def __init__(self, plan: ClusterPlan, *, restart: bool, say: Callable[[str], None]) -> None:
         self.plan = plan
-        self.pids: dict[str, int] = {}
         self._say = say
-        self._supervisor = Supervisor(self._report, restart=restart)
-        self._stop = asyncio.Event()
+        self._processes = Foreground(say, restart=restart)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return self._processes.pids
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Start everything, call `on_ready` once a message can be written, return after a signal to stop.
@@ -58,38 +54,19 @@ class LocalCluster:
 
         Raises: UserError when too few nodes are left to write a message; these are stopped too.
         """
-        self._handle_signals()
-        try:
-            starting = asyncio.create_task(self._start_and_wait())
-            stopping = asyncio.create_task(self._stop.wait())
-            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            following = None
-            if starting.done():
-                starting.result()
-                on_ready()
-                following = asyncio.create_task(self._follow_plan())
-                await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            await _cancel(*filter(None, (starting, stopping, following)))
-        finally:
-            await self._end()
-
-    async def _end(self) -> None:
-        self._say("Stopping ...")
-        for name in await self._supervisor.stop():
-            self._say(f"{name} did not stop in time and was killed.")
-        self._say("Stopped.")
+        await self._processes.run(self._start_and_wait, on_ready, self._follow_plan)
 
     async def _start_and_wait(self) -> None:
         for namesrv in self.plan.namesrvs:
-            await self._start(namesrv_command(self.plan, namesrv))
+            await self._processes.start(namesrv_command(self.plan, namesrv))
         for namesrv in self.plan.namesrvs:
             await self._wait_for_port(namesrv.name, namesrv.port)
         for node in self.plan.nodes:
-            await self._start(node_command(self.plan, node))
+            await self._processes.start(node_command(self.plan, node))
         if self.plan.admin_port:
-            await self._start(admin_command(self.plan))
+            await self._processes.start(admin_command(self.plan))
         if self.plan.grpc_port:
-            await self._start(grpc_command(self.plan))
+            await self._processes.start(grpc_command(self.plan))
         await self._wait_until_writable()
         if self.plan.admin_port:
             await self._wait_for_port("admin", self.plan.admin_port)
@@ -119,33 +96,23 @@ class LocalCluster:
         for group in plan.groups:
             if group.number not in before.group_numbers:
                 for node in group.nodes:
-                    await self._start(node_command(plan, node))
+                    await self._processes.start(node_command(plan, node))
                 rows = [_node_row(plan, node, self.pids) for node in group.nodes]
                 print(f"ADDED {json.dumps({'group': group.name, 'nodes': rows})}", flush=True)
                 self._say(f"The group {group.name} is started: {', '.join(node.id for node in group.nodes)}.")
 
     async def _stop_node(self, node: NodePlan) -> None:
-        del self.pids[node.id]
-        if self._supervisor.is_running(node.id) and await self._supervisor.stop_one(node.id):
+        if await self._processes.stop_one(node.id):
             self._say(f"{node.id} did not stop in time and was killed.")
-
-    async def _start(self, command: Command) -> None:
-        self.pids[command.name] = await self._supervisor.start(command)
 
     async def _wait_for_port(self, name: str, port: int) -> None:
         """Raises: UserError when the process ended instead of listening."""
-        while True:
-            try:
-                _, writer = await asyncio.open_connection(HOST, port)
-                if not is_usable_transport(writer.transport):
-                    raise nothing_listens()
-            except OSError:
-                if not self._supervisor.is_running(name):
-                    raise UserError(f"{name} did not start; its log is in {self.plan.logs_dir}.") from None
-                await asyncio.sleep(_PROBE_INTERVAL_S)
-            else:
-                writer.close()
-                return
+
+        def must_go_on() -> None:
+            if not self._processes.is_running(name):
+                raise UserError(f"{name} did not start; its log is in {self.plan.logs_dir}.")
+
+        await self._processes.wait_until_listening(HOST, port, must_go_on)
 
     async def _wait_until_writable(self) -> None:
         """Wait until a leader accepts messages and the name server directs producers to it.
@@ -160,7 +127,7 @@ class LocalCluster:
                 if loop.time() > report_at_s:
                     report_at_s += _STILL_WAITING_S
                     self._say(f"Still waiting for a leader: {describe_nodes(view)}.")
-                await asyncio.sleep(_PROBE_INTERVAL_S)
+                await asyncio.sleep(PROBE_INTERVAL_S)
 
     def _settings(self) -> Settings:
         tls = ClientTls(self.plan.certificates_dir / "ca.pem") if self.plan.has_client_tls else None
@@ -168,33 +135,12 @@ class LocalCluster:
 
     def _require_majority(self) -> None:
         for group in self.plan.groups:
-            running = sum(self._supervisor.is_running(node.id) for node in group.nodes)
+            running = sum(self._processes.is_running(node.id) for node in group.nodes)
             if running <= len(group.nodes) // 2:
                 raise UserError(
                     f"only {running} of {len(group.nodes)} nodes of {group.name} run, that is no majority; "
                     f"their logs are in {self.plan.logs_dir}."
                 )
-
-    def _report(self, ended: Exit) -> None:
-        command = ended.command
-        self._say(f"{command.name} (pid {ended.pid}) {describe_exit(ended.returncode)}.")
-        if ended.returncode > 0:
-            for line in last_lines(command.log, _LOG_LINES):
-                self._say(f"    {line}")
-        if ended.restart_in_s is not None:
-            self._say(f"{command.name} is started again in {ended.restart_in_s:g} s.")
-        elif command.hint:
-            self._say(f"To start it again: {command.hint}")
-
-    def _handle_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._on_signal)
-
-    def _on_signal(self) -> None:
-        if self._stop.is_set():
-            self._supervisor.kill_all()
-        self._stop.set()
 
 
 def is_writable(view: ClusterView, group_count: int) -> bool:
@@ -211,36 +157,6 @@ def describe_nodes(view: ClusterView) -> str:
     nodes = [node for group in view.groups for node in group.nodes]
     words = [f"{node.id or node.remoting_address} {(node.role or node.state).lower()}" for node in nodes]
     return ", ".join(words) or "no broker has registered yet"
-
-
-async def _cancel(*tasks: asyncio.Task[object]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@contextmanager
-def locked(data_dir: Path) -> Iterator[None]:
-    """Lock the folder for this process.
-
-    Raises: UserError when another `ledgermq up` holds it.
-    """
-    try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        file = (data_dir / "up.lock").open("a+")
-    except OSError as error:
-        raise UserError(f"the folder {data_dir} cannot be used: {error.strerror}.") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            pid = file.read().strip() or "unknown"
-            raise UserError(f"the cluster in {data_dir} already runs (ledgermq up, pid {pid}).") from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
 
 
 def up(
@@ -289,14 +205,6 @@ def up(
         write_files(plan)
         forget_tls_of_others()
         asyncio.run(_run(plan, restart))
-
-
-def forget_tls_of_others() -> None:
-    """Remove the TLS settings from the environment, which the processes of this cluster inherit: they belong
-    to another cluster. The plan says which TLS this cluster uses.
-    """
-    for variable in VARIABLES:
-        os.environ.pop(variable, None)
 
 
 def write_files(plan: ClusterPlan, nodes: Sequence[NodePlan] | None = None) -> None:

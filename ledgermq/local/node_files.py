@@ -9,7 +9,6 @@ from dledger.credentials import member_uri
 from ledgermq.errors import UserError
 from ledgermq.local.plan import (
     HOST,
-    NAME_SERVER,
     ClusterPlan,
     NodePlan,
     Scalar,
@@ -89,7 +88,7 @@ def node_values(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
         **({"dLegerJoin": True} if plan.has_joined(node) else {}),
         **(replication_keys(plan.certificates_dir, node.id) if plan.has_replication_tls else {}),
         "namesrvTlsEnable": plan.has_known_brokers,
-        **(_client_keys(plan.certificates_dir, node.id) if plan.has_client_tls else {}),
+        **(client_keys(plan.certificates_dir, node.id) if plan.has_client_tls else {}),
     }
 
 
@@ -115,20 +114,22 @@ class KnownBroker:
         return f"{self.name}={','.join(identities)}"
 
 
-def namesrv_tls_options(certificates: Path, brokers: Iterable[KnownBroker], mode: str) -> tuple[str, ...]:
+def namesrv_tls_options(
+    certificates: Path, own: str, brokers: Iterable[KnownBroker], mode: str
+) -> tuple[str, ...]:
     """The options of a name server that knows the brokers: no other process can register their names, or
-    remove them.
+    remove them. `own`: the name of its certificate.
     """
     return (
         *("--tls-mode", mode),
-        *("--tls-cert", str(certificates / f"{NAME_SERVER}.pem")),
-        *("--tls-key", str(certificates / f"{NAME_SERVER}.key")),
+        *("--tls-cert", str(certificates / f"{own}.pem")),
+        *("--tls-key", str(certificates / f"{own}.key")),
         *("--tls-ca", str(certificates / "ca.pem"), "--tls-client-auth", "optional"),
         *(part for broker in brokers for part in ("--broker-identity", broker.option())),
     )
 
 
-def _client_keys(certificates: Path, node_id: str) -> Mapping[str, Scalar]:
+def client_keys(certificates: Path, node_id: str) -> Mapping[str, Scalar]:
     """The broker keys to use the same files for clients; `tlsMode` is among the plan's settings."""
     return {
         "tlsCertPath": str(certificates / f"{node_id}.pem"),

@@ -6,7 +6,7 @@ import json
 import string
 import time
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -40,6 +40,11 @@ def numbers_of(group: int) -> range:
     """The numbers that nodes of this group may have."""
     first = group * NUMBERS_PER_GROUP
     return range(first, first + NODES_MAX)
+
+
+def broker_name_of(first: str, group: int) -> str:
+    """Of `broker-a` the others are `broker-b`, `broker-c`, …; of `orders` they are `orders-b`, …"""
+    return f"{first.removesuffix('-a')}-{string.ascii_lowercase[group]}" if group else first
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +157,7 @@ class ClusterPlan:
 
     @property
     def groups(self) -> tuple[GroupPlan, ...]:
-        """The first has the name of the settings; of `broker-a` the others are `broker-b`, `broker-c`, …"""
+        """The first has the name of the settings."""
         return tuple(
             GroupPlan(
                 number,
@@ -166,7 +171,7 @@ class ClusterPlan:
         """The broker name of a group, also of one that is not there, and its name among the groups."""
         if group == 0:
             return self.broker_name, self.group
-        name = f"{self.broker_name.removesuffix('-a')}-{string.ascii_lowercase[group]}"
+        name = broker_name_of(self.broker_name, group)
         return name, name
 
     def group_of(self, node: NodePlan) -> GroupPlan:
@@ -331,14 +336,7 @@ class ClusterPlan:
             wanted.append((node.remoting_port, f"clients of {node.id} (--broker-port)"))
             wanted.append((node.replication_port, f"replication of {node.id} (--broker-port)"))
             wanted.append((node.metrics_port, f"metrics of {node.id} (--broker-port)"))
-        ports: dict[int, str] = {}
-        for port, purpose in wanted:
-            if not 1 <= port <= 65535:
-                raise UserError(f"port {port} for {purpose} is not between 1 and 65535.")
-            if port in ports:
-                raise UserError(f"port {port} would be used twice: for {ports[port]} and for {purpose}.")
-            ports[port] = purpose
-        return ports
+        return checked_ports(wanted)
 
     @property
     def changed_ns(self) -> int:
@@ -371,6 +369,18 @@ class ClusterPlan:
         if self.removed_groups:
             text += f"removedGroups = {list(self.removed_groups)}\n"
         write_whole(self.data_dir / FILE_NAME, f"{text}\n[broker]\n{to_toml(self.settings)}")
+
+
+def checked_ports(wanted: Iterable[tuple[int, str]]) -> dict[int, str]:
+    """Every port with its purpose. Raises: UserError, as `ClusterPlan.ports`."""
+    ports: dict[int, str] = {}
+    for port, purpose in wanted:
+        if not 1 <= port <= 65535:
+            raise UserError(f"port {port} for {purpose} is not between 1 and 65535.")
+        if port in ports:
+            raise UserError(f"port {port} would be used twice: for {ports[port]} and for {purpose}.")
+        ports[port] = purpose
+    return ports
 
 
 def _group_of(node: NodePlan) -> int:
@@ -510,8 +520,8 @@ def read_toml(path: Path) -> dict[str, object]:
         raise UserError(f"{path} is not a TOML file: {error}.") from error
 
 
-def to_toml(values: Mapping[str, Scalar]) -> str:
-    """Lines of `key = value`. JSON strings, numbers and booleans are valid TOML too."""
+def to_toml(values: Mapping[str, Scalar | Sequence[str]]) -> str:
+    """Lines of `key = value`. JSON strings, numbers, booleans and lists of strings are valid TOML too."""
     return "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items())
 
 
@@ -531,8 +541,8 @@ def is_free(port: int) -> bool:
     return True
 
 
-def require_free(ports: Mapping[int, str]) -> None:
-    """Check that all ports are free. Wait for a port that a connection uses only for a moment.
+def require_free(ports: Mapping[int, str], host: str = HOST) -> None:
+    """Check that all ports of the address are free. Wait for a port that a connection uses only for a moment.
 
     Raises: UserError naming every port that is in use, its purpose and its owner.
     """
@@ -540,10 +550,10 @@ def require_free(ports: Mapping[int, str]) -> None:
     problems = []
     for port, purpose in ports.items():
         try:
-            bound(HOST, port, end_s - time.monotonic()).close()
+            bound(host, port, end_s - time.monotonic()).close()
         except PortInUseError as error:
-            problems.append(f"port {port} for {purpose} is in use on {HOST}{error.by}")
+            problems.append(f"port {port} for {purpose} is in use on {host}{error.by}")
         except OSError as error:
-            problems.append(f"port {port} for {purpose} cannot be used on {HOST}: {error.strerror}")
+            problems.append(f"port {port} for {purpose} cannot be used on {host}: {error.strerror}")
     if problems:
         raise UserError(f"{'; '.join(problems)}. Choose other ports, or stop what uses them.")

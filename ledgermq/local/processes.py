@@ -44,8 +44,14 @@ PYTHON_MODULE = (sys.executable, "-P", "-m")
 """-P: Python must not import a folder in the working directory that has the name of one of our packages."""
 
 
-def node_argv(node: NodePlan) -> tuple[str, ...]:
-    return (*PYTHON_MODULE, "broker", "--config", str(node.config_file))
+def node_argv(config_file: Path) -> tuple[str, ...]:
+    return (*PYTHON_MODULE, "broker", "--config", str(config_file))
+
+
+def namesrv_argv(host: str, port: int, home: Path) -> tuple[str, ...]:
+    """Without options of TLS."""
+    options = ("--host", host, "--port", str(port), "--kv-config", str(home / "kvConfig.json"))
+    return (*PYTHON_MODULE, "namesrv", *options)
 
 
 def node_hint(node: NodePlan, data_dir: Path) -> str:
@@ -61,9 +67,7 @@ def _log_options(plan: ClusterPlan) -> tuple[str, ...]:
 
 def namesrv_command(plan: ClusterPlan, namesrv: NamesrvPlan) -> Command:
     argv = (
-        *PYTHON_MODULE,
-        *("namesrv", "--host", HOST, "--port", str(namesrv.port)),
-        *("--kv-config", str(namesrv.home / "kvConfig.json")),
+        *namesrv_argv(HOST, namesrv.port, namesrv.home),
         *(_namesrv_tls_options(plan) if plan.has_known_brokers else ()),
         *_log_options(plan),
     )
@@ -77,12 +81,12 @@ def _namesrv_tls_options(plan: ClusterPlan) -> tuple[str, ...]:
     brokers = [
         KnownBroker(*plan.names_of(group), map(node_name, numbers_of(group))) for group in range(GROUPS_MAX)
     ]
-    return namesrv_tls_options(plan.certificates_dir, brokers, mode)
+    return namesrv_tls_options(plan.certificates_dir, NAME_SERVER, brokers, mode)
 
 
 def node_command(plan: ClusterPlan, node: NodePlan) -> Command:
     log = plan.logs_dir / f"{node.id}.log"
-    return Command(node.id, node_argv(node), log, NODE_STAGE, node_hint(node, plan.data_dir))
+    return Command(node.id, node_argv(node.config_file), log, NODE_STAGE, node_hint(node, plan.data_dir))
 
 
 def admin_command(plan: ClusterPlan) -> Command:
@@ -135,7 +139,7 @@ def run_node(node_id: str, data_dir: Path) -> None:
     wanted = plan.node(node_id)
     for port in (wanted.remoting_port, wanted.replication_port, wanted.metrics_port):
         _require_free(node_id, HOST, port)
-    argv = node_argv(wanted)
+    argv = node_argv(wanted.config_file)
     os.execv(argv[0], argv)
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from ledgermq.app import PLACES, app
 from ledgermq.cli import main
 from ledgermq.errors import WRONG_USAGE, UserError
-from ledgermq.local.cluster import locked
+from ledgermq.local.foreground import locked
 from ledgermq.local.plan import ClusterPlan, is_free, require_free
 from tests.support.self_dialled import self_connected
 

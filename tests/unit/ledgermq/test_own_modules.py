@@ -14,7 +14,7 @@ LIMIT_S = 20
 def test_folders_named_like_our_packages_are_passed_over(tmp_path: Path) -> None:
     plan = ClusterPlan(tmp_path)
     commands = [AdminOptions("127.0.0.1:9876", "127.0.0.1", 8080).argv(), admin_command(plan).argv]
-    commands += [namesrv_command(plan, plan.namesrvs[0]).argv, node_argv(plan.nodes[0])]
+    commands += [namesrv_command(plan, plan.namesrvs[0]).argv, node_argv(plan.nodes[0].config_file)]
     for name in ("admin_api", "broker", "namesrv"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__main__.py").write_text("print('a stranger')\n")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ledgermq.local.cluster import forget_tls_of_others, ready_table
+from ledgermq.local.cluster import ready_table
+from ledgermq.local.foreground import forget_tls_of_others
 from ledgermq.local.plan import ClusterPlan
 from remoting.client.tls import client_tls_from
 
