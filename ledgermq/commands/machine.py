@@ -29,7 +29,7 @@ def up(
     """Run this machine's name server, nodes, admin and gRPC endpoint, and start again what ends.
 
     Once all of them listen, one line is printed on stdout, READY and their process ids and addresses as JSON,
-    and systemd is told. Other machines are not waited for. SIGTERM stops all in order.
+    and systemd is notified. Other machines are not waited for. SIGTERM stops all in order.
     """
     from ledgermq.machines.run import up as run
 

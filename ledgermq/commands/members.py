@@ -4,13 +4,13 @@ members authenticate each other.
 
 import shlex
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ledgermq.app import Subcommands
+from ledgermq.commands.local import Tls
 from ledgermq.errors import WRONG_USAGE, UserError
 from ledgermq.options import DEFAULT_DATA_DIR, DEFAULT_NAMESRV, DataDir, Namesrv
 from ledgermq.output import remark
@@ -29,14 +29,6 @@ _IN_FORCE = "It is in force ten minutes after the files were copied (replication
 _PROGRAM = Path("/opt/ledgermq/bin/ledgermq")
 
 
-class ClientTls(StrEnum):
-    """Who may connect to brokers, name servers and gRPC endpoints."""
-
-    DISABLED = "disabled"
-    PERMISSIVE = "permissive"
-    ENFORCING = "enforcing"
-
-
 def _number(text: str, default: str, most: int) -> Any:
     return typer.Option(min=1, max=most, help=f"With --machines: {text}", show_default=default)
 
@@ -45,6 +37,24 @@ def _port(text: str, *, least: int = 0) -> Any:
     return typer.Option(min=least, max=65530, metavar="PORT", help=text)
 
 
+Machines = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=IP,…", help="All machines: a=10.0.0.1,b=10.0.0.2; repeatable."),
+]
+Members = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--node", metavar="ID=IP", help="One group only: a member, such as n0=10.0.0.1; repeatable."
+    ),
+]
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Where each machine will have its folder.",
+        show_default="/var/lib/ledgermq; with --node here",
+    ),
+]
 Program = Annotated[
     Path, typer.Option(metavar="FILE", help="With --machines: the command there, for systemd.")
 ]
@@ -52,36 +62,21 @@ Program = Annotated[
 
 @app.command()
 def init(
-    machines: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=IP,…", help="All machines: a=10.0.0.1,b=10.0.0.2; repeatable."),
-    ] = None,
+    machines: Machines = None,
     groups: Annotated[int | None, _number("replication groups.", "as many as machines", 9)] = None,
     replicas: Annotated[int | None, _number("members of each group.", "3", 9)] = None,
     namesrvs: Annotated[int | None, _number("name servers, on the first ones.", "2", 9)] = None,
-    node: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--node", metavar="ID=IP", help="One group only: a member, such as n0=10.0.0.1; repeatable."
-        ),
-    ] = None,
+    node: Members = None,
     data: DataDir = DEFAULT_DATA_DIR,
     name: Annotated[str, typer.Option(help="Name of the first broker, and so of its group.")] = "broker-a",
-    home: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Where each machine will have its folder.",
-            show_default="/var/lib/ledgermq; with --node here",
-        ),
-    ] = None,
+    home: Home = None,
     port: Annotated[
         int, _port("For clients; replication 3 above; the next group 10 above.", least=1)
     ] = 10911,
     namesrv_port: Annotated[int, _port("With --machines: name servers.", least=1)] = 9876,
     admin_port: Annotated[int, _port("Web page and HTTP interface, on machines with a name server.")] = 8080,
     grpc_port: Annotated[int, _port("RocketMQ 5's gRPC clients, on every machine; 0: none.")] = 8081,
-    tls: Annotated[ClientTls, typer.Option(help="With --machines: TLS for clients.")] = ClientTls.DISABLED,
+    tls: Annotated[Tls, typer.Option(help="With --machines: TLS for clients.")] = Tls.DISABLED,
     program: Program = _PROGRAM,
     namesrv: Namesrv = DEFAULT_NAMESRV,
     namesrv_tls: Annotated[
@@ -107,12 +102,12 @@ def init(
         _init_group(_addresses(node), data.absolute(), name, namesrv, port, home or Path(), namesrv_tls)
         return
     from ledgermq.machines.files import write_machines
-    from ledgermq.machines.plan import DEFAULT_HOME, MachinesPlan, parse_machines, plan_machines
+    from ledgermq.machines.plan import DEFAULT_HOME, MachinesPlan, counts_for, parse_machines
 
     addresses = parse_machines(machines or [])
     plan = MachinesPlan(
         addresses,
-        **plan_machines(addresses, groups, replicas, namesrvs),
+        counts_for(len(addresses), groups, replicas, namesrvs),
         home=(home or DEFAULT_HOME).absolute(),
         first_broker=name,
         namesrv_port=namesrv_port,
@@ -124,7 +119,9 @@ def init(
     write_machines(data.absolute(), plan, program)
     for machine, address in addresses.items():
         _say_where(data.absolute() / machine, address, plan.home)
-    remark(f"name servers: {plan.namesrv_addr}")
+    remark(f"Name servers for clients: {plan.namesrv_addr}")
+    if plan.counts.replicas == 2:
+        remark("A group of two members stops when one of them does; take three machines.")
 
 
 def _say_where(folder: Path, address: str, home: Path) -> None:

@@ -149,13 +149,20 @@ def parse_machines(given: Iterable[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Counts:
+    """How many groups, members of each, and name servers there are."""
+
+    groups: int
+    replicas: int
+    namesrvs: int
+
+
+@dataclass(frozen=True, slots=True)
 class MachinesPlan:
     """`home`: the folder on each machine. `program`: the command there, for its systemd unit."""
 
     addresses: Mapping[str, str]
-    group_count: int
-    replicas: int
-    namesrv_count: int
+    counts: Counts
     home: Path = DEFAULT_HOME
     first_broker: str = "broker-a"
     namesrv_port: int = 9876
@@ -166,12 +173,12 @@ class MachinesPlan:
 
     @property
     def brokers(self) -> list[str]:
-        return [broker_name_of(self.first_broker, group) for group in range(self.group_count)]
+        return [broker_name_of(self.first_broker, group) for group in range(self.counts.groups)]
 
     @property
     def namesrvs(self) -> tuple[str, ...]:
         """The machines that have one."""
-        return tuple(self.addresses)[: self.namesrv_count]
+        return tuple(self.addresses)[: self.counts.namesrvs]
 
     @property
     def namesrv_addr(self) -> str:
@@ -182,7 +189,7 @@ class MachinesPlan:
         it; numbers go by the order of machines, so that n0, n10, n20 are on one of three.
         """
         names = list(self.addresses)
-        at = sorted((group + further) % len(names) for further in range(self.replicas))
+        at = sorted((group + further) % len(names) for further in range(self.counts.replicas))
         return {
             node_name(number): names[machine] for number, machine in zip(numbers_of(group), at, strict=False)
         }
@@ -242,28 +249,24 @@ def machine_keys(
     }
 
 
-def plan_machines(
-    addresses: Mapping[str, str], groups: int | None, replicas: int | None, namesrvs: int | None
-) -> dict[str, int]:
-    """The numbers of groups, of members of each and of name servers; None: as many as are sensible.
-
-    Raises: UserError.
-    """
-    machines = len(addresses)
+def counts_for(machines: int, groups: int | None, replicas: int | None, namesrvs: int | None) -> Counts:
+    """None: as many as are sensible for so many machines. Raises: UserError."""
     if not 1 <= machines <= MACHINES_MAX:
         raise UserError(
             f"{machines} machines: a cluster begins with 1 to {MACHINES_MAX}; `ledgermq cluster add-member` "
             "makes the folders of further ones.",
             WRONG_USAGE,
         )
-    counts = {
-        "group_count": groups or machines,
-        "replicas": replicas or min(machines, REPLICAS),
-        "namesrv_count": namesrvs or min(machines, 2),
-    }
-    for option, count in (("replicas", counts["replicas"]), ("namesrvs", counts["namesrv_count"])):
+    counts = Counts(groups or machines, replicas or min(machines, REPLICAS), namesrvs or min(machines, 2))
+    for option, count in (("replicas", counts.replicas), ("namesrvs", counts.namesrvs)):
         if count > machines:
             raise UserError(f"--{option} {count} are more than the {machines} machines.", WRONG_USAGE)
+    if (reached := counts.groups - 1 + counts.replicas) < machines:
+        raise UserError(
+            f"{machines - reached} of the {machines} machines would have no member of any group: name more "
+            "--groups or --replicas, or fewer machines.",
+            WRONG_USAGE,
+        )
     return counts
 
 

@@ -45,14 +45,14 @@ def start() -> None:
     unit.read_string(UNIT.read_text(encoding="utf-8"))
     service = unit["Service"]
     assert service["Type"] == "notify"
-    told = Path("/var/lib/notify")
-    told.unlink(missing_ok=True)
+    where = Path("/var/lib/notify")
+    where.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener, LOG.open("ab") as log:
-        listener.bind(str(told))
+        listener.bind(str(where))
         listener.settimeout(LIMIT_S)
         process = subprocess.Popen(
             shlex.split(service["ExecStart"]),
-            env=os.environ | {"NOTIFY_SOCKET": str(told)},
+            env=os.environ | {"NOTIFY_SOCKET": str(where)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
