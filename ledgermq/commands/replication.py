@@ -98,8 +98,8 @@ def add(call: Call, data: DataDir = DEFAULT_DATA_DIR) -> None:
     The new group gets the topics and consumer groups of the first one.
     """
     from ledgermq.local.cluster import write_files
-    from ledgermq.local.group_files import writing
     from ledgermq.local.plan import require_plan
+    from ledgermq.machines.folders import writing
 
     plan = require_plan(data.absolute())
     _require_running(data)

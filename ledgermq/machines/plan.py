@@ -90,10 +90,11 @@ class Machine(BaseModel):
         return self.grpc_port + METRICS_PORT_STEP
 
     def known_brokers(self) -> list[KnownBroker]:
-        """Also members that may be added later: only this cluster's authority makes their certificates."""
-        return [
-            KnownBroker(name, name, map(node_name, numbers_of(at))) for at, name in enumerate(self.brokers)
-        ]
+        """Also groups and members that may be added later: only this cluster's authority makes their
+        certificates.
+        """
+        names = [broker_name_of(self.brokers[0], group) for group in range(GROUPS_MAX)]
+        return [KnownBroker(name, name, map(node_name, numbers_of(at))) for at, name in enumerate(names)]
 
     def ports(self, nodes: Mapping[str, int]) -> dict[int, str]:
         """Every port of the machine with its purpose. `nodes`: those for clients. Raises: UserError."""

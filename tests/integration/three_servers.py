@@ -6,36 +6,34 @@ for the real ones.
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
-from tests.integration.client_runs import ROOT, Driver, Report, finish, java_driver, read_report
+from tests.integration.client_runs import ROOT
+from tests.integration.machines import (
+    LEADERS,
+    LIMIT_S,
+    MACHINES,
+    Clients,
+    Machine,
+    environment,
+    leaders,
+    make_network,
+    showing_logs,
+)
 from tests.integration.waiting import wait_for
 
 PAGE: Final = ROOT / "docs/machines.md"
-TOOLS: Final = ROOT / "tests/integration/machine_tools"
-ENVIRONMENT: Final = Path(sys.executable).parents[1]
-OPERATOR: Final = "10.0.0.254"
-MACHINES: Final = {"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.3"}
-NAMESRV: Final = "10.0.0.1:9876;10.0.0.2:9876"
-LEADERS: Final = {"broker-a": "n0", "broker-b": "n11", "broker-c": "n22"}
 STARTED, KILLED = "Start", "Kill a machine"
 FOLLOWED: Final = ("Plan", "Copy", STARTED, "Send and read", KILLED, "Start it again")
 """Headings. Before them comes `Install`, which tests/integration/test_wheel.py does."""
 SECTION_LIMIT_S: Final = 180.0
-LIMIT_S: Final = 60.0
-SENDS: Final = 200
-DEFAULTS: Final = {"poll_ms": 30_000, "retries": 2, "timeout_ms": 3_000}
-"""Of Java's DefaultMQProducer."""
 _HEADING: Final = re.compile(r"^#+ ([^\n]+)$|^```sh\n(.*?)^```$", re.M | re.S)
 
 
@@ -49,55 +47,6 @@ def commands_of(page: str) -> dict[str, str]:
         else:
             found[heading] = found.get(heading, "") + match[2]
     return found
-
-
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True)
-
-
-def make_network() -> None:
-    """The operator's machine, on a bridge with the others."""
-    ip("link", "set", "lo", "up")
-    ip("link", "add", "bridge", "type", "bridge")
-    ip("address", "add", f"{OPERATOR}/24", "dev", "bridge")
-    ip("link", "set", "bridge", "up")
-
-
-class Machine:
-    """One of the three. Its network and its mounts last as long as `_holder`, its files longer."""
-
-    def __init__(self, folder: Path, name: str, address: str) -> None:
-        self._disk = folder / "disks" / name
-        self._disk.mkdir(parents=True)
-        self._holder = subprocess.Popen(["unshare", "--net", "--mount", "sleep", "infinity"])
-        wait_for("a network namespace", self._is_apart, LIMIT_S)
-        where = folder / "machines" / address
-        where.mkdir(parents=True)
-        (where / "pid").write_text(str(self._holder.pid))
-        link = f"to-{name}"
-        ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(self._holder.pid))
-        ip("link", "set", link, "master", "bridge", "up")
-        self.run(
-            "ip link set lo up",
-            f"ip address add {address}/24 dev eth0",
-            "ip link set eth0 up",
-            *(f"mount -t tmpfs none {place}" for place in ("/opt", "/var/lib", "/etc/systemd/system")),
-            "mkdir /opt/ledgermq /var/lib/ledgermq",
-            f"mount --bind {ENVIRONMENT} /opt/ledgermq",
-            f"mount --bind {self._disk} /var/lib/ledgermq",
-        )
-
-    def _is_apart(self) -> bool:
-        here, there = (Path(f"/proc/{pid}/ns/mnt").readlink() for pid in ("self", self._holder.pid))
-        return here != there
-
-    def run(self, *commands: str) -> None:
-        enter = ["nsenter", "--target", str(self._holder.pid), "--net", "--mount", "sh", "-e", "-c"]
-        subprocess.run([*enter, "\n".join(commands)], check=True)
-
-    def log(self) -> str:
-        path = self._disk / "service.log"
-        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
 class Shell:
@@ -131,61 +80,6 @@ class Shell:
             return text if f"\n{done}\n" in f"\n{text}" else None
 
         return wait_for(f"the end of\n{lines}", printed, SECTION_LIMIT_S)
-
-
-def environment(folder: Path) -> Mapping[str, str]:
-    program = ENVIRONMENT / "bin"
-    return os.environ | {
-        "MACHINES": str(folder / "machines"),
-        "MACHINE_PATH": f"{TOOLS / 'on_machine'}:{os.environ['PATH']}",
-        "PATH": f"{TOOLS}:{program}:{os.environ['PATH']}",
-        "PYTHON": sys.executable,
-        "PYTHONPATH": str(ROOT),
-    }
-
-
-class Clients:
-    """A stock Java producer that sends during the failover, and a consumer that then reads everything."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._driver: Driver = java_driver("5.5.0", folder)
-        self._out, self._stop = folder / "sends.jsonl", folder / "stop"
-        given = self._given("Books") + [f"{key}={value}" for key, value in DEFAULTS.items()]
-        options = ["group=BookProducers", f"out={self._out}", f"stop={self._stop}"]
-        self._producer = self._driver.start(["stream", *given, *options], self._out)
-
-    @staticmethod
-    def _given(topic: str) -> list[str]:
-        return [f"namesrv={NAMESRV}", f"topic={topic}"]
-
-    def wait_sends(self) -> None:
-        """So many more than now."""
-        wanted = len(read_report(self._out)) + SENDS
-        wait_for("sends", lambda: len(read_report(self._out)) >= wanted, LIMIT_S)
-
-    def sends(self) -> Report:
-        """All of them; the producer ends."""
-        self._stop.touch()
-        return finish(self._producer, self._out)
-
-    def consumed(self, topic: str, count: int) -> Report:
-        out = self._folder / f"{topic}.jsonl"
-        limits = [f"count={count}", "quiet_ms=3000", "limit_ms=90000"]
-        words = ["consume", *self._given(topic), f"group={topic}Readers", f"out={out}", *limits]
-        return self._driver.run(words, out, 150)
-
-
-def status(folder: Path) -> dict[str, Any]:
-    """Of the cluster, as the operator asks for it."""
-    command = [str(ENVIRONMENT / "bin" / "ledgermq"), "status", "--json", "--namesrv", NAMESRV]
-    ran = subprocess.run(command, env=environment(folder), capture_output=True, text=True, timeout=LIMIT_S)
-    view: dict[str, Any] = json.loads(ran.stdout)
-    return view
-
-
-def leaders(folder: Path) -> dict[str, str]:
-    return {group["brokerName"]: group["leaderId"] for group in status(folder)["groups"]}
 
 
 def follow(folder: Path) -> Iterator[str]:
@@ -226,17 +120,9 @@ def main() -> None:
     folder = Path(sys.argv[1])
     make_network()
     machines = [Machine(folder, name, address) for name, address in MACHINES.items()]
-    try:
+    with showing_logs(folder, machines):
         for figure in follow(folder):
             print(figure)
-    except BaseException:
-        for name, machine in zip(MACHINES, machines, strict=True):
-            print(f"--- machine {name}\n{machine.log()[-3000:]}", file=sys.stderr)
-        shell = folder / "shell.out"
-        print(f"--- shell\n{shell.read_text()[-3000:] if shell.exists() else ''}", file=sys.stderr)
-        raise
-    finally:
-        shutil.rmtree(folder / "disks", ignore_errors=True)
 
 
 if __name__ == "__main__":
