@@ -191,7 +191,7 @@ def _wait_until_writable(call: Call, group: str) -> None:
 
 def _require_running(data: Path) -> None:
     """Raises: UserError."""
-    from ledgermq.local.cluster import locked
+    from ledgermq.local.foreground import locked
 
     try:
         with locked(data.absolute()):

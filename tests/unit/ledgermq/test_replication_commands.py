@@ -6,7 +6,7 @@ import pytest
 
 from broker.admin.types import GroupProgress, TopicProgress
 from ledgermq.commands import replication
-from ledgermq.local.cluster import locked
+from ledgermq.local.foreground import locked
 from ledgermq.local.plan import ClusterPlan, load_plan
 from tests.unit.admin_api.fake_brokers import NAMESRV
 from tests.unit.admin_api.test_draining import B, FakeGroups
