@@ -211,8 +211,8 @@ class BrokerStatistics:
         self.puts_failed = 0
         """Sends that were refused, or never committed."""
         self.last_put_ms = now_ms()
-        """When the last message of a topic that is not RocketMQ's own was put, on a monotonic clock, up to a
-        slot too early. Before the first one: when counting began."""
+        """When the last message of a topic that is not RocketMQ's own was put, on a monotonic clock, never
+        too early. Before the first one: when counting began."""
         self._looked_at_slot = -1
         self._gathered: dict[str, list[bytes]] = {}
         self._gathered_count = 0
@@ -220,6 +220,8 @@ class BrokerStatistics:
         """By topic, group and queue: the answers, their messages, bytes and ms."""
         self._gathered_ms = now_ms()
         """When the first unit or answer was gathered."""
+        self._gathered_last_ms = self._gathered_ms
+        """When the last one was."""
 
     def __len__(self) -> int:
         """Counters by topic and group."""
@@ -251,6 +253,7 @@ class BrokerStatistics:
         if now_ms // SLOT_MS != self._gathered_ms // SLOT_MS or self._gathered_count > GATHERED_MAX:
             self._add_up()
             self._gathered_ms = now_ms
+        self._gathered_last_ms = now_ms
         self._gathered_count += count
 
     def _add_up(self) -> None:
@@ -271,7 +274,7 @@ class BrokerStatistics:
             self._of_broker[BROKER_PUT].add(count, size_bytes, now_ms, len(packed))
             if not is_system_topic(topic):
                 self._of_broker[USER_PUT].add(count, size_bytes, now_ms, len(packed))
-                self.last_put_ms = now_ms
+                self.last_put_ms = self._gathered_last_ms
 
     def got(self, topic: str, group: str, queue_id: int, count: int, size_bytes: int, took_ms: int) -> None:
         """Count one answer to a consumer: `count` messages of `size_bytes`, prepared in `took_ms`."""

@@ -115,6 +115,24 @@ def test_what_is_gathered_counts_in_the_slot_in_which_it_came() -> None:
     assert statistics.total(USER_PUT) == 9_003
 
 
+def test_the_quiet_begins_with_the_last_message_of_a_slot_and_new_leadership() -> None:
+    clock = Clock()
+    statistics = BrokerStatistics("C", clock)
+    clock.now_ms += 2 * SLOT_MS
+    statistics.put(batch_of(("a", 0, 0, units(10))))
+    clock.now_ms += SLOT_MS - 1
+    statistics.put(batch_of(("a", 0, 1, units(10))))
+    assert statistics.quiet_ms() == 0, "not since the first one of the slot"
+    clock.now_ms += 5
+    statistics.put(
+        batch_of(("rmq_sys_LEDGERMQ_STATE", 0, 0, units(9)), ("SCHEDULE_TOPIC_XXXX", 2, 0, units(5)))
+    )
+    clock.now_ms += SLOT_MS
+    assert statistics.quiet_ms() >= SLOT_MS
+    statistics.begin()
+    assert statistics.quiet_ms() == 0
+
+
 def test_answers_count_in_the_slot_in_which_they_came() -> None:
     clock = Clock()
     statistics = BrokerStatistics("C", clock)
