@@ -200,6 +200,65 @@ def _add_machine(cluster: "Cluster", folder: Path, name: str, address: str, prog
         remark(f"Then: ledgermq member add {each.id} {where} --group {each.broker_name}")
 
 
+@app.command(name="add-group")
+def add_group(
+    machines: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,…", help="Where its members run.", show_default="all, or the first 3"),
+    ] = None,
+    data: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Add a replication group to a cluster from `cluster init --machines`, to copy to its machines.
+
+    `ledgermq machine up` starts the new nodes as soon as their files are there; nothing is stopped.
+    """
+    from ledgermq.machines.files import write_machine
+    from ledgermq.machines.plan import REPLICAS
+
+    cluster = _machines_in(data)
+    names = machines.split(",") if machines else list(cluster.machines)[:REPLICAS]
+    broker, grown = cluster.with_group(names)
+    for machine, members in grown.items():
+        write_machine(data.absolute(), machine, members, None)
+        for member in members:
+            where = f"{data.absolute() / machine.name}/{{{member.id},certificates,machine.toml}}"
+            remark(f"{where}: copy them to {machine.address} into {machine.home}, machine.toml last.")
+    source = next(iter(grown)).brokers[0]
+    remark(f"When `ledgermq status` shows {broker}: ledgermq replication copy-settings {source} {broker}")
+
+
+@app.command(name="remove-group")
+def remove_group(
+    broker: Annotated[str, typer.Argument(metavar="GROUP", help="A replication group, such as broker-b.")],
+    data: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Take a drained group out of the files of a cluster from `cluster init --machines`.
+
+    `ledgermq machine up` stops its nodes as soon as the new machine.toml is there. Their files stay.
+    """
+    from ledgermq.local.plan import write_whole
+    from ledgermq.machines.folders import writing
+    from ledgermq.machines.plan import MACHINE_FILE
+
+    smaller = _machines_in(data).without_group(broker)
+    with writing(data):
+        for machine in smaller:
+            path = data.absolute() / machine.name / MACHINE_FILE
+            write_whole(path, machine.to_toml())
+            remark(f"{path}: copy it to {machine.address} into {machine.home}.")
+    remark(f"First: ledgermq replication left {broker}")
+
+
+def _machines_in(data: Path) -> "Cluster":
+    """Raises: UserError."""
+    from ledgermq.machines.files import Cluster
+
+    cluster = Cluster.load(data.absolute())
+    if cluster is None:
+        raise UserError(f"there is no machine in {data}: `ledgermq cluster init --machines` makes them.")
+    return cluster
+
+
 def _addresses(given: list[str]) -> Mapping[str, str]:
     """Raises UserError."""
     addresses: dict[str, str] = {}

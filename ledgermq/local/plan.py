@@ -387,6 +387,11 @@ def _group_of(node: NodePlan) -> int:
     return node.number // NUMBERS_PER_GROUP
 
 
+def group_of(node_id: str) -> int:
+    """The number of the group that a node with this id belongs to."""
+    return int(node_id[1:]) // NUMBERS_PER_GROUP
+
+
 def load_plan(data_dir: Path) -> ClusterPlan | None:
     """The plan stored in the folder; None when there is none.
 

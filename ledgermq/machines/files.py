@@ -1,4 +1,6 @@
-"""Writes the folders of a plan's machines, and that of a machine that is added to a running cluster."""
+"""Writes the folders of a plan's machines, and what changes in them when a machine or a group is added to a
+running cluster, or a group is removed.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from pathlib import Path
 
 from broker.config import BrokerConfig
 from ledgermq.errors import UserError
-from ledgermq.local.plan import write_whole
+from ledgermq.local.plan import (
+    GROUPS_MAX,
+    PORTS_PER_NODE,
+    broker_name_of,
+    group_of,
+    node_name,
+    numbers_of,
+    write_whole,
+)
 from ledgermq.machines.folders import CERTIFICATES, CONFIG, MemberPlan, read_config, writing
 from ledgermq.machines.plan import (
     MACHINE_FILE,
@@ -33,8 +43,13 @@ def write_machines(folder: Path, plan: MachinesPlan, program: Path) -> None:
         write_machine(folder, plan.machine(name), plan.members(name), program)
 
 
-def write_machine(folder: Path, machine: Machine, members: Sequence[MemberPlan], program: Path) -> None:
-    """The folder of one machine. Raises: UserError."""
+def write_machine(
+    folder: Path, machine: Machine, members: Sequence[MemberPlan], program: Path | None
+) -> None:
+    """The folder of one machine, or what these members add to it. `program`: None where the unit stays.
+
+    Raises: UserError.
+    """
     machine.ports({member.id: member.port for member in members})
     own = folder / machine.name
     with writing(folder):
@@ -48,7 +63,8 @@ def write_machine(folder: Path, machine: Machine, members: Sequence[MemberPlan],
             files.copy_member(certified, own / CERTIFICATES)
         for member in members:
             member.write(own / member.id)
-        write_whole(own / UNIT_FILE, unit_text(machine.name, machine.home, program))
+        if program is not None:
+            write_whole(own / UNIT_FILE, unit_text(machine.name, machine.home, program))
         write_whole(own / MACHINE_FILE, machine.to_toml())  # the last one: who has it has them all
 
 
@@ -109,3 +125,55 @@ class Cluster:
             more,
             is_joining=True,
         )
+
+    def with_group(self, machines: Sequence[str]) -> tuple[str, dict[Machine, list[MemberPlan]]]:
+        """The broker name of one more group, every machine as it is then, and the new group's members there.
+        Raises: UserError.
+        """
+        unknown = [name for name in machines if name not in self.machines]
+        if unknown:
+            raise UserError(f"there is no machine {unknown[0]}; there are {', '.join(self.machines)}.")
+        first = next(iter(self.machines.values()))
+        number = len(first.brokers)
+        if number == GROUPS_MAX:
+            raise UserError(f"the cluster had {GROUPS_MAX} groups, and can have no more.")
+        broker = broker_name_of(first.brokers[0], number)
+        ids = [node_name(each) for each in numbers_of(number)[: len(machines)]]
+        peers = {node: self.machines[name].address for node, name in zip(ids, machines, strict=True)}
+        preferred = ids[number % len(ids)]
+        grown: dict[Machine, list[MemberPlan]] = {}
+        for name, machine in self.machines.items():
+            nodes = [node for node, at in zip(ids, machines, strict=True) if at == name]
+            changed = {"brokers": (*machine.brokers, broker), "nodes": (*machine.nodes, *nodes)}
+            members = [self._new_member(machine, node, broker, peers, number, preferred) for node in nodes]
+            grown[machine.model_copy(update=changed)] = members
+        return broker, grown
+
+    def _new_member(
+        self, machine: Machine, node: str, broker: str, peers: Mapping[str, str], group: int, preferred: str
+    ) -> MemberPlan:
+        known = next(iter(self.configs.values()))
+        first_port = known.listen_port - PORTS_PER_NODE * group_of(known.dledger_self_id)
+        port = first_port + PORTS_PER_NODE * group
+        more = machine_keys(machine.certificates, node, port, preferred, machine.client_tls)
+        if known.grpc_endpoints:
+            more["grpcEndpointAddresses"] = known.grpc_endpoints
+        store = machine.home / node / "store"
+        return MemberPlan(node, broker, peers, port, machine.namesrv_addr, store, machine.certificates, more)
+
+    def without_group(self, broker: str) -> list[Machine]:
+        """The machines that had a member of the group, without it. No other group gets its name.
+
+        Raises: UserError.
+        """
+        left = {node for node, config in self.configs.items() if config.broker_name == broker}
+        there = sorted({config.broker_name for config in self.configs.values()})
+        if not left:
+            raise UserError(f"no machine has a member of {broker}; there are {', '.join(there)}.")
+        if len(there) == 1:
+            raise UserError(f"{broker} is the only group.")
+        return [
+            machine.model_copy(update={"nodes": tuple(node for node in machine.nodes if node not in left)})
+            for machine in self.machines.values()
+            if left & {*machine.nodes}
+        ]

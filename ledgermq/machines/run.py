@@ -27,12 +27,14 @@ from ledgermq.local.processes import (
 )
 from ledgermq.local.supervisor import Command, Limits
 from ledgermq.machines.folders import CONFIG, read_config
-from ledgermq.machines.plan import Machine, load_machine
+from ledgermq.machines.plan import MACHINE_FILE, Machine, load_machine
 from ledgermq.machines.unit import LIMITS, notify
 from ledgermq.output import remark
 from sockets.listening import bound_now
 
 LOCK_FILE: Final = "machine.lock"
+FILE_INTERVAL_S: Final = 1.0
+"""How often machine.toml is looked at."""
 ADMIN: Final = "admin"
 GRPC: Final = "grpc"
 
@@ -101,7 +103,42 @@ class MachineProcesses:
 
     async def run(self) -> None:
         """One line on stdout once all listen. Other machines are not waited for."""
-        await self._foreground.run(self._start_and_wait, self._on_ready)
+        await self._foreground.run(self._start_and_wait, self._on_ready, self._follow)
+
+    async def _follow(self) -> None:
+        """Nodes come and go with their names in machine.toml; other changes need a restart. It may be there
+        before the other files, which are copied: then it is looked at again.
+        """
+        path = self._machine.home / MACHINE_FILE
+        seen_ns, said = path.stat().st_mtime_ns, ""
+        while True:
+            await asyncio.sleep(FILE_INTERVAL_S)
+            try:
+                changed_ns = path.stat().st_mtime_ns
+                if changed_ns != seen_ns:
+                    await self._become(load_machine(self._machine.home))
+            except (UserError, OSError) as error:
+                if str(error) != said:
+                    said = str(error)
+                    remark(f"{path} has changed and cannot be followed yet: {said}")
+            else:
+                seen_ns, said = changed_ns, ""
+
+    async def _become(self, machine: Machine) -> None:
+        """Raises: UserError, before anything is changed."""
+        _require_files(self._machine.home, machine)
+        nodes = {node: read_config(machine.home / node / CONFIG).listen_port for node in machine.nodes}
+        machine.ports(nodes)
+        gone, new = self._nodes.keys() - nodes.keys(), nodes.keys() - self._nodes.keys()
+        self._machine, self._nodes = machine, nodes
+        for node in sorted(gone):
+            await self._foreground.stop_one(node)
+            print(f"REMOVED {json.dumps({'node': node})}", flush=True)
+        for command in self.commands():
+            if command.name in new:
+                await self._foreground.start(command)
+                pid = self._foreground.pids[command.name]
+                print(f"ADDED {json.dumps({'node': command.name, 'pid': pid})}", flush=True)
 
     async def _start_and_wait(self) -> None:
         for command in self.commands():

@@ -14,7 +14,7 @@ import pytest
 from ledgermq.local.foreground import locked
 from ledgermq.local.supervisor import Command, Limits
 from ledgermq.machines import run as machine_run
-from ledgermq.machines.files import write_machines
+from ledgermq.machines.files import Cluster, write_machine, write_machines
 from ledgermq.machines.plan import Counts, Machine, MachinesPlan, load_machine
 from ledgermq.machines.run import LOCK_FILE, MachineProcesses
 from ledgermq.machines.unit import notify
@@ -193,6 +193,52 @@ async def test_a_process_that_ends_is_started_again_and_only_then_all_is_ready(
     (ready,) = [line for line in text.splitlines() if line.startswith("READY ")]
     ready_of = json.loads(ready.removeprefix("READY "))
     assert (ready_of["machine"], list(ready_of["processes"])) == ("a", ["namesrv", "n0"])
+
+
+class Sleepers(MachineProcesses):
+    """Nodes that only run, and a name server that listens."""
+
+    def commands(self) -> list[Command]:
+        address, port = self._machine.address, str(self._machine.namesrv_port)
+        namesrv = Command("namesrv", (sys.executable, "-c", LISTENS, address, port), None)
+        sleeps = (sys.executable, "-c", "import time; time.sleep(60)")
+        return [namesrv, *(Command(node, sleeps, None, 1) for node in self._nodes)]
+
+    def _listening(self) -> dict[str, tuple[str, int]]:
+        return {"namesrv": (self._machine.address, self._machine.namesrv_port)}
+
+
+async def test_nodes_come_and_go_with_machine_toml(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_run, "FILE_INTERVAL_S", 0.01)
+    home = write(tmp_path, "127.0.0.1", namesrv_port=free_port(), admin_port=0, grpc_port=0)
+    cluster = Cluster.load(tmp_path)
+    assert cluster is not None
+    processes = Sleepers(load_machine(home), {"n0": 10911}, has_log_files=False, limits=QUICK)
+    running = asyncio.create_task(processes.run())
+    said: list[str] = []
+
+    def has_said(text: str) -> bool:
+        assert not running.done(), running.result()
+        captured = capsys.readouterr()
+        said.append(captured.out + captured.err)
+        return text in "".join(said)
+
+    try:
+        await until(lambda: has_said("READY"))
+        _, grown = cluster.with_group(["a"])
+        ((machine, members),) = grown.items()
+        (home / "machine.toml").write_text(machine.to_toml())
+        await until(lambda: has_said("n10.pem cannot be read"))
+        assert "ADDED" not in "".join(said)
+        write_machine(tmp_path, machine, members, None)
+        await until(lambda: has_said('ADDED {"node": "n10", "pid": '))
+        (home / "machine.toml").write_text(machine.model_copy(update={"nodes": ("n10",)}).to_toml())
+        await until(lambda: has_said('REMOVED {"node": "n0"}'))
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 def test_notify_reaches_a_socket_of_either_kind_and_misses_none(tmp_path: Path) -> None:

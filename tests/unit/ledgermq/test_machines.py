@@ -323,3 +323,57 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
         ["systemd-analyze", "verify", "--man=no", str(path)], capture_output=True, text=True, timeout=60
     )
     assert "KillMood" in verified.stderr, "a wrong key is noticed"
+
+
+def test_one_more_group_has_a_member_on_each_machine(run: Run, tmp_path: Path) -> None:
+    init(run, THREE, "--tls", "permissive")
+    unit = (tmp_path / "a" / "ledgermq.service").read_text()
+    added = run("add-group")
+    assert added.code == 0, added.err
+    assert f"{tmp_path}/b/{{n31,certificates,machine.toml}}: copy them to 10.0.0.2" in added.err
+    assert "ledgermq replication copy-settings broker-a broker-d" in added.err
+    machines = {name: load_machine(tmp_path / name) for name in "abc"}
+    assert machines["b"].nodes == ("n1", "n11", "n21", "n31")
+    assert {machine.brokers[3:] for machine in machines.values()} == {("broker-d",)}
+    config = config_of(tmp_path / "b", "n31")
+    assert (config.group, config.preferred_leader_id, config.listen_port) == ("broker-d", "n30", 10_941)
+    assert [(peer.id, peer.host, peer.port) for peer in config.peers] == [
+        ("n30", "10.0.0.1", 10_944),
+        ("n31", "10.0.0.2", 10_944),
+        ("n32", "10.0.0.3", 10_944),
+    ]
+    assert (config.dledger_join, config.tls_mode) == (False, "permissive")
+    assert {"n31.pem", "n31.key"} <= {each.name for each in (tmp_path / "b" / "certificates").iterdir()}
+    assert "n30.key" not in {each.name for each in (tmp_path / "b" / "certificates").iterdir()}
+    assert (tmp_path / "a" / "ledgermq.service").read_text() == unit
+
+
+def test_one_more_group_on_some_machines(run: Run, tmp_path: Path) -> None:
+    init(run)
+    refused = run("add-group", "--machines", "a,x")
+    assert (refused.code, "there is no machine x; there are a, b, c" in refused.err) == (1, True)
+    assert run("add-group", "--machines", "c").code == 0
+    assert load_machine(tmp_path / "c").nodes == ("n2", "n12", "n22", "n30")
+    assert load_machine(tmp_path / "a").nodes == ("n0", "n10", "n20")
+    assert load_machine(tmp_path / "a").brokers[-1] == "broker-d"
+    for _ in range(5):
+        assert run("add-group").code == 0
+    assert "can have no more" in run("add-group").err
+
+
+def test_a_group_is_taken_out_and_its_name_is_not_used_again(run: Run, tmp_path: Path) -> None:
+    init(run)
+    removed = run("remove-group", "broker-b")
+    assert removed.code == 0, removed.err
+    assert f"{tmp_path}/a/machine.toml: copy it to 10.0.0.1" in removed.err
+    assert load_machine(tmp_path / "a").nodes == ("n0", "n20")
+    assert (tmp_path / "a" / "n10" / "broker.toml").exists()
+    assert "no machine has a member of broker-b" in run("remove-group", "broker-b").err
+    assert run("add-group").code == 0
+    assert load_machine(tmp_path / "a").nodes == ("n0", "n20", "n30")
+    assert run("remove-group", "broker-c").code == run("remove-group", "broker-d").code == 0
+    assert "broker-a is the only group" in run("remove-group", "broker-a").err
+
+
+def test_groups_of_no_machines(run: Run) -> None:
+    assert "there is no machine in" in run("add-group").err
