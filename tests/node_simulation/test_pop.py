@@ -16,7 +16,6 @@ from broker.pop.ops import GroupQueueKey
 from broker.pop.revival import Revival
 from broker.pop.table import GroupQueue, PopTable
 from commitlog.log import MessageLog, PutStatus
-from tests.node_simulation import world
 from tests.node_simulation.options import FaultOptions, Options
 from tests.node_simulation.workloads_pop import PopWorkload, pop_options, pop_workload
 from tests.node_simulation.world import World
@@ -122,7 +121,7 @@ def test_messages_that_nobody_revives_are_found(monkeypatch: pytest.MonkeyPatch)
         """Whatever is due stays out."""
 
     monkeypatch.setattr(Revival, "revive_due", nothing)
-    monkeypatch.setattr(world, "LIVENESS_LIMIT_MS", 20_000)
+    monkeypatch.setattr("tests.node_simulation.cluster.LIVENESS_LIMIT_MS", 20_000)
     with pytest.raises(InvariantError, match="not within 20000 ms: everything acknowledged is consumed"):
         run_seeds(KILLS)
 

@@ -13,7 +13,6 @@ from broker.state.state import ReplicatedState
 from broker.store.retention import Retention
 from commitlog.consume_queue import ConsumeQueue
 from commitlog.log_removal import LogRemoval, OldFile
-from tests.node_simulation import world as worlds
 from tests.node_simulation.options import (
     FAST_TIMES,
     FaultOptions,
@@ -72,7 +71,7 @@ def test_a_node_that_deletes_what_was_not_decided_is_found(monkeypatch: pytest.M
 
 def test_a_node_that_deletes_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Retention, "_next_to_go", lambda self: None)
-    monkeypatch.setattr(worlds, "LIVENESS_LIMIT_MS", 15_000)
+    monkeypatch.setattr("tests.node_simulation.cluster.LIVENESS_LIMIT_MS", 15_000)
     with pytest.raises(InvariantError, match="has deleted what the group decided"):
         World(STEADY).run()
 
@@ -101,6 +100,6 @@ def test_a_node_that_is_reset_without_a_checkpoint_is_found(
         self.applied_index = batch.last_index  # type: ignore[attr-defined]
 
     monkeypatch.setattr(ReplicatedState, "_load_checkpoint", load_nothing)
-    monkeypatch.setattr(worlds, "LIVENESS_LIMIT_MS", 15_000)
+    monkeypatch.setattr("tests.node_simulation.cluster.LIVENESS_LIMIT_MS", 15_000)
     with pytest.raises(InvariantError, match=r"and knows it|begins at \d+ and should at"):
         World(replace(RETAINING, safety_ms=8_000)).run()

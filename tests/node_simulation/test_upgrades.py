@@ -11,7 +11,6 @@ from commitlog.entry_store import EntryStore
 from dledger.codec import PROTOCOL_VERSION
 from dledger.server import DLedgerServer
 from dledger.transport import Transport
-from tests.node_simulation import world as worlds
 from tests.node_simulation.invariants import engine_of
 from tests.node_simulation.options import FaultOptions, Options, UpgradeOptions, draw_upgrading_options
 from tests.node_simulation.programs import NodeProgram
@@ -100,7 +99,7 @@ def test_files_that_the_release_before_refuses_are_found(monkeypatch: pytest.Mon
 
 
 def test_nodes_that_do_not_hear_the_release_before_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worlds, "LIVENESS_LIMIT_MS", 20_000)
+    monkeypatch.setattr("tests.node_simulation.cluster.LIVENESS_LIMIT_MS", 20_000)
     monkeypatch.setattr(Transport, "needs_introduction", lambda self, node_id: True)
     with pytest.raises(InvariantError, match="not within"):
         run_seeds()

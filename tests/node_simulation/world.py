@@ -1,10 +1,8 @@
 """A whole simulated cluster - brokers, name server, clients - and the two phases of a run."""
 
 import errno
-import logging
 import os
 import random
-from asyncio import events
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,19 +10,18 @@ from pathlib import Path
 from broker.config import BrokerConfig, config_from
 from commitlog.errors import CorruptLogError, DamagedQueueError, DamagedRecordError
 from dledger.core.membership import Configuration, MemberRole
-from dledger.core.types import NO_INDEX
 from dledger.writer import Durability
 from tests.histories.checker import check
 from tests.histories.words import Report, Rules
 from tests.node_simulation.clients import History
-from tests.node_simulation.clocks import MachineClock
+from tests.node_simulation.cluster import LISTEN_PORT, READER, REPLICATION_PORT, Cluster, ReplicaGroup
 from tests.node_simulation.damage import Damage
-from tests.node_simulation.faults import Faults, is_leader
-from tests.node_simulation.invariants import Checker, engine_of, node_of
+from tests.node_simulation.faults import Faults
+from tests.node_simulation.invariants import Checker, engine_of
 from tests.node_simulation.losses import Disks, PageCaches, without_lost
-from tests.node_simulation.machine import DiskOptions, Machine, Process, Program, Surroundings
+from tests.node_simulation.machine import DiskOptions, Machine, Process
 from tests.node_simulation.membership import Machines, MemberChanges
-from tests.node_simulation.net import Network, NetworkOptions
+from tests.node_simulation.net import NetworkOptions
 from tests.node_simulation.options import (
     MembershipOptions,
     Options,
@@ -36,26 +33,18 @@ from tests.node_simulation.options import (
 from tests.node_simulation.programs import NAME_SERVER_PORT, NodeProgram, name_server_program
 from tests.node_simulation.recovery import Recovery
 from tests.node_simulation.retentions import FOR_EVER, Retained
-from tests.node_simulation.stalls import Stalls
 from tests.node_simulation.strangers import Stranger, StrangerOptions, credentials_of, old_member
 from tests.node_simulation.upgrades import OldNodeProgram, Upgrades, is_old
 from tests.node_simulation.workload import PlainWorkload, Workload
-from tests.simulation.clock import VirtualClock
 from tests.simulation.invariants import InvariantError, require
 
 ROOT = Path("/store")
 NAME_SERVER_IP = "10.0.1.1"
 OLD_MEMBER_IP = "10.0.9.66"
-LISTEN_PORT = 10911
-REPLICATION_PORT = LISTEN_PORT + 3
 QUIET_MS = 8_000
 START_MS = 3_000
-LIVENESS_LIMIT_MS = 120_000
-READER = "reader"
-READERS_MAX = 5
 STRANDED_MS = 20_000
 """How long the operator waits before he looks again whether a member stays behind."""
-EVENTS_MAX = 20_000_000
 WorkloadFactory = Callable[[Options, History], Workload]
 
 
@@ -79,7 +68,7 @@ def plain_workload(options: Options, history: History) -> Workload:
     return PlainWorkload(options.workload, history)
 
 
-class World:
+class World(Cluster[Summary]):
     """Built from options alone; two worlds of the same options do the same."""
 
     def __init__(
@@ -89,22 +78,8 @@ class World:
         workload: WorkloadFactory = plain_workload,
         is_tracing: bool = False,
     ) -> None:
-        self.options = options
-        self.rng = random.Random(options.seed)
+        super().__init__(options, is_tracing=is_tracing)
         self._settings = dict(options.config)
-        self.clock = VirtualClock()
-        self.network = Network(self.clock, self.rng, options.network)
-        self.network.user_timeout_ports.add(REPLICATION_PORT)
-        self.lines: list[str] = []
-        self.events = 0
-        self._is_tracing = is_tracing
-        self._failure: BaseException | None = None
-        self.stalls = Stalls(options.seed, options.stalls)
-        self.network.after_connecting = self.stalls.after_connecting
-        self.surroundings = Surroundings(
-            self.clock, self.network, self.rng, options.disk,
-            self._on_error, self._on_exit, self._after_turn, self.trace, self.stalls,
-        )  # fmt: skip
         names = [f"n{number}" for number in range(options.nodes)]
         self.nodes = {name: self._node(name, number) for number, name in enumerate(names)}
         self.removed: list[Machine] = []
@@ -113,6 +88,7 @@ class World:
         self.checker = Checker(self.nodes, self._disks())
         self.surroundings.before_end = self.checker.ends
         self.retained = Retained(options.retention, self.checker, options.skew_ppm)
+        self.group = ReplicaGroup(self.nodes, self.checker, self.retained)
         self.history = History(self.clock, self.checker, self.retained)
         self.workload = workload(options, self.history)
         self.clients = {
@@ -141,11 +117,6 @@ class World:
         self.outsiders: list[Machine] = []
         if options.strangers is not None:
             self._add_strangers(options.strangers)
-
-    def _machine(self, name: str, ip: str, program: Program) -> Machine:
-        skew_ppm = self.options.skew_ppm
-        clock = MachineClock(self.rng.randint(0, 1 << 40), 1_000_000 + self.rng.randint(-skew_ppm, skew_ppm))
-        return Machine(name, ip, program, self.surroundings, clock)
 
     def _node(self, name: str, number: int) -> Machine:
         return self._machine(name, f"10.0.0.{number + 1}", NodeProgram(self._config(number), self._stopped))
@@ -267,27 +238,7 @@ class World:
         self.retained.newcomers.add(machine.name)
         self.nodes[machine.name] = machine
 
-    def _members(self) -> list[Machine]:
-        """Those whom the last committed configuration has."""
-        last = self.checker.configuration
-        if not self.checker.are_members_changing or last is None:
-            return list(self.nodes.values())
-        return [self.nodes[each] for each in last.configuration.ids if each in self.nodes]
-
     # -- what machines tell
-
-    def trace(self, name: str, text: str) -> None:
-        if self._is_tracing:
-            self.lines.append(f"{self.clock.now_us:>11} {name} {text}")
-
-    def _on_error(self, machine: Machine, error: BaseException) -> None:
-        self.trace(machine.name, f"fails: {error!r}")
-        self.fail(InvariantError(f"{machine.name}: {error!r}", error))
-
-    def fail(self, error: BaseException) -> None:
-        """The run ends with this after the event under way."""
-        if self._failure is None:
-            self._failure = error
 
     def _after_turn(self, machine: Machine) -> None:
         if machine in self.removed or machine.name in self.nodes:
@@ -295,8 +246,7 @@ class World:
                 if machine in self.removed:
                     self.checker.removed_turned(machine)
                 else:
-                    self.checker.turned(machine)
-                    self.retained.turned(machine)
+                    self.group.turned(machine)
             except Exception as error:  # noqa: BLE001 (it comes out of the run, not out of a node's loop)
                 self.fail(error)
 
@@ -319,95 +269,23 @@ class World:
     def _on_exit(self, machine: Machine, code: int) -> None:
         self.faults.restart_later(machine, self.rng.randint(100, 1_000))
 
-    # -- moving time
-
-    def run_for(self, duration_ms: int) -> None:
-        end_us = self.clock.now_us + 1_000 * duration_ms
-        while self.clock.run_next(end_us):
-            self._count()
-
-    def run_until(self, condition: Callable[[], bool], what: str, limit_ms: int | None = None) -> int:
-        """Runs until the condition holds, looked at ten times a second; how long it took, in ms.
-
-        InvariantError naming `what` if it does not hold in time: LIVENESS_LIMIT_MS when no limit is given.
-        """
-        limit_ms = LIVENESS_LIMIT_MS if limit_ms is None else limit_ms
-        begin_us = self.clock.now_us
-        while not condition():
-            elapsed_ms = (self.clock.now_us - begin_us) // 1_000
-            require(elapsed_ms < limit_ms, "not within", limit_ms, "ms:", what, self.describe())
-            self.run_for(100)
-        return (self.clock.now_us - begin_us) // 1_000
-
-    def _count(self) -> None:
-        self.events += 1
-        if self._failure is not None:
-            raise self._failure
-        require(self.events < EVENTS_MAX, "more than", EVENTS_MAX, "events")
-
     # -- what is so now
 
     def leader(self) -> Machine | None:
         """The running leader of the highest term, None without one."""
-        leaders = [machine for machine in self.nodes.values() if is_leader(machine)]
-        return max(leaders, key=_term, default=None)
+        return self.group.leader()
 
     def is_writable(self) -> bool:
-        leader = self.leader()
-        return (
-            leader is not None
-            and leader.process is not None
-            and leader.process.broker is not None
-            and leader.process.broker.core.log.is_writable()
-        )
+        return self.group.is_writable()
 
     def is_converged(self) -> bool:
         """All nodes run, and their disks hold one log, committed to its end."""
-        leader = self.leader()
-        ends = set()
-        for machine in self._members():
-            if machine.process is None or machine.process.broker is None:
-                return False
-            node = node_of(machine.process.broker)
-            ends.add((node.term, node.leader_id, node.end_index, node.commit_index, node.persisted_index))
-        if leader is None or len(ends) != 1:
-            return False
-        _, leader_id, end_index, commit_index, persisted_index = ends.pop()
-        return leader_id == leader.name and end_index == commit_index == persisted_index
-
-    def is_repaired(self) -> bool:
-        """What was damaged is whole again."""
-        damaged = [self.nodes[name] for name in sorted(self.checker.damaged) if name in self.nodes]
-        return all(self.checker.missing(machine) == NO_INDEX for machine in damaged)
+        return self.group.is_converged()
 
     def describe(self) -> str:
-        nodes = [self._describe(machine) for machine in self.nodes.values()]
-        return "; ".join([*nodes, self.workload.describe()])
-
-    def _describe(self, machine: Machine) -> str:
-        if machine.process is None:
-            return f"{machine.name} down"
-        if machine.process.broker is None:
-            return f"{machine.name} starting"
-        engine = engine_of(machine.process.broker)
-        status = engine.status()
-        return (
-            f"{machine.name} {status.role.name} t{status.term} {status.begin_index}..{status.end_index}"
-            f" c{status.commit_index} p{status.persisted_index} leader {status.leader_id}"
-            f" {status.impairment or ''}"
-        )
+        return f"{self.group.describe()}; {self.workload.describe()}"
 
     # -- the two phases
-
-    def run(self) -> Summary:
-        """Safety under faults, then liveness without them. Raises on whatever must not happen."""
-        watch = _LogWatch(self)
-        watch.install()
-        try:
-            return self._run()
-        finally:
-            watch.remove()
-            self._bury()
 
     def _run(self) -> Summary:
         for machine in [self.name_server, *self.nodes.values(), *self.clients.values(), *self.outsiders]:
@@ -441,7 +319,7 @@ class World:
         converged_after_ms = self.run_until(self.is_converged, "all nodes at one end")
         self._read_back()
         self.run_until(self.is_converged, "all nodes at one end")
-        self.run_until(self.is_repaired, "all disks hold what is committed")
+        self.run_until(self.group.is_repaired, "all disks hold what is committed")
         self._check_members()
         self.checker.check_logs()
         self._check_outsiders()
@@ -462,7 +340,7 @@ class World:
                 machine.program.config.__dict__.update(FOR_EVER)
 
     def _has_deleted(self) -> bool:
-        return self.retained.is_settled(self._members())
+        return self.retained.is_settled(self.group.members())
 
     def _replace_stranded(self) -> None:
         """As an operator does: a member that keeps what its group has lost gets an empty disk."""
@@ -531,97 +409,16 @@ class World:
             require(is_true, machine.name, "believes", known)
 
     def _read_back(self) -> None:
-        """A reader takes everything from its first offset on. A leader may find only now, while it is read,
-        that a bit of a queue was turned over, and stop, and one that was handing over may have done so: then
-        all is read again at the next one.
-        """
-        for number in range(1, READERS_MAX + 1):
-            if self._read_at_leader(number):
-                return
-            self.run_until(self.is_converged, "all nodes at one end")
-        require(False, "no leader stayed while it was read")
+        self._read_group_back(self.group, self.workload.read_back, "10.0.3")
 
-    def _read_at_leader(self, number: int) -> bool:
-        leader = self.leader()
-        assert leader is not None
-        reader = self._machine(
-            f"{READER}{number}",
-            f"10.0.3.{number}",
-            lambda process: self.workload.read_back(process, f"{leader.ip}:{LISTEN_PORT}"),
-        )
-        ended: list[int] = []
-
-        def exited(machine: Machine, code: int) -> None:
-            if machine is reader:
-                ended.append(code)
-            else:
-                self._on_exit(machine, code)
-
-        self.surroundings.on_exit = exited
-        lives = leader.lives
-        reader.start()
-
-        def is_over() -> bool:
-            return bool(ended) or leader.lives != lives or (self.leader() or leader) is not leader
-
-        self.run_until(is_over, "everything is read again")
-        if not ended:
-            reader.stop_by_force(is_power_lost=False)
-        return bool(ended)
-
-    def _bury(self) -> None:
-        """Ends every process, so that nothing is left for Python to warn of."""
-        events._set_running_loop(None)
-        machines = [
-            self.name_server,
-            *self.nodes.values(),
-            *self.clients.values(),
-            *self.outsiders,
-            *self.removed,
-        ]
-        for process in [machine.process for machine in machines]:
-            if process is not None:
-                process.loop.kill()
-                process.loop.bury()
+    def _all_machines(self) -> list[Machine]:
+        nodes = [*self.nodes.values(), *self.removed]
+        return [self.name_server, *nodes, *self.clients.values(), *self.outsiders]
 
 
 def is_of_damage(error: BaseException) -> bool:
     """Whether this says that files are not what was written."""
     return isinstance(error, ValueError | CorruptLogError | DamagedRecordError)
-
-
-def _term(machine: Machine) -> int:
-    assert machine.process is not None
-    assert machine.process.broker is not None
-    return node_of(machine.process.broker).term
-
-
-class _LogWatch(logging.Handler):
-    """What the product logs as a fault of its own fails the run; a trace shows everything it logs."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__()
-        self._world = world
-        self._root = logging.getLogger()
-        self._level = self._root.level
-
-    def install(self) -> None:
-        self._root.addHandler(self)
-        self._root.setLevel(logging.INFO if self._world._is_tracing else logging.ERROR)
-
-    def remove(self) -> None:
-        self._root.removeHandler(self)
-        self._root.setLevel(self._level)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        loop = events._get_running_loop()
-        self._world.trace(getattr(loop, "name", "?"), f"{record.levelname} {record.getMessage()}")
-        error = record.exc_info[1] if record.exc_info else None
-        name = getattr(loop, "name", "?")
-        if error is not None and self._world.explains(name, error):
-            return
-        if isinstance(error, Exception) and not isinstance(error, OSError):
-            self._world.fail(InvariantError(f"logged: {record.getMessage()}: {error!r}", error))
 
 
 def run_seed(seed: int, *, is_stalling: bool = False) -> Summary:
