@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from commitlog.record import Record
 from ledgermq.client import decode_records
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
@@ -37,6 +38,14 @@ class History:
     def add(self, operation: Operation) -> None:
         self.operations.append(operation)
 
+    def queue(self, address: str, topic: str, queue_id: int) -> Queue:
+        """What the history calls the queue of the broker at this address."""
+        return Queue(topic, queue_id)
+
+    def shown(self, address: str, record: Record) -> None:
+        """The node at this address answered a pull with the record. Raises InvariantError."""
+        self.checker.shown(address, record)
+
 
 class RecordingClient(RemotingClient):
     """Writes down pulls, and the offsets that are stored and asked for. `name` is the history's process."""
@@ -70,57 +79,58 @@ class RecordingClient(RemotingClient):
             if outcome is Outcome.OK:
                 self._polled(address, command, invoked, answer)
             elif answer is not None and answer.code == ResponseCode.PULL_OFFSET_MOVED:
-                self._moved(command, int(answer.ext_fields["nextBeginOffset"]))
+                self._moved(address, command, int(answer.ext_fields["nextBeginOffset"]))
         elif command.code == RequestCode.UPDATE_CONSUMER_OFFSET:
             if outcome is Outcome.FAIL and answer is not None:
                 outcome = Outcome.INFO  # refused, or a majority was not reached in time
+            group, queue = ext["consumerGroup"], self._queue(address, ext)
             self._history.add(
                 Commit(
-                    f"{self._name}/commit", invoked, completed, outcome, ext["consumerGroup"], _queue(ext),
-                    int(ext["commitOffset"]),
+                    f"{self._name}/commit", invoked, completed, outcome, group, queue, int(ext["commitOffset"])
                 )
             )  # fmt: skip
         elif command.code == RequestCode.QUERY_CONSUMER_OFFSET and answer is not None:
+            queue = self._queue(address, ext)
             found = int(answer.ext_fields["offset"]) if outcome is Outcome.OK else None
             is_known = outcome is Outcome.OK or answer.code == ResponseCode.QUERY_NOT_FOUND
             self._history.add(
                 Fetch(
-                    f"{self._name}/{_queue(ext)}", invoked, completed,
-                    Outcome.OK if is_known else Outcome.FAIL, ext["consumerGroup"], _queue(ext), found,
+                    f"{self._name}/{queue}", invoked, completed,
+                    Outcome.OK if is_known else Outcome.FAIL, ext["consumerGroup"], queue, found,
                 )
             )  # fmt: skip
 
-    def _moved(self, command: RemotingCommand, offset: int) -> None:
+    def _moved(self, address: str, command: RemotingCommand, offset: int) -> None:
         """Who is behind what is deleted goes on there; a client that is moved over more has skipped it."""
-        queue = _queue(command.ext_fields)
+        queue = self._queue(address, command.ext_fields)
         is_over_deleted = offset <= self._history.retained.first_offsets.get(queue, 0)
         if int(command.ext_fields["queueOffset"]) < offset and is_over_deleted:
             self._history.add(Seek(f"{self._name}/{queue}", self._history.now, queue, offset))
 
     def _polled(self, address: str, command: RemotingCommand, invoked: int, answer: RemotingCommand) -> None:
         ext = command.ext_fields
+        queue = self._queue(address, ext)
         records = decode_records(answer.body)
         for record in records:
             try:
-                self._history.checker.shown(address, record)
+                self._history.shown(address, record)
             except InvariantError as error:
                 self._loop.call_exception_handler({"message": "a pull", "exception": error})
         self._history.add(
             Poll(
-                f"{self._name}/{_queue(ext)}",
+                f"{self._name}/{queue}",
                 invoked,
                 self._history.now,
                 Outcome.OK,
-                _queue(ext),
+                queue,
                 int(ext["queueOffset"]),
                 tuple((record.queue_offset, value_of(record.body)) for record in records),
                 int(answer.ext_fields["nextBeginOffset"]),
             )
         )
 
-
-def _queue(ext: Any) -> Queue:
-    return Queue(ext["topic"], int(ext["queueId"]))
+    def _queue(self, address: str, ext: Any) -> Queue:
+        return self._history.queue(address, ext["topic"], int(ext["queueId"]))
 
 
 def value_of(body: bytes) -> str:

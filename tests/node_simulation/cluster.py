@@ -1,25 +1,28 @@
 """What every world of whole nodes is made of: machines on one clock and one network, and how a run goes."""
 
+import errno
 import logging
+import os
 import random
 from asyncio import events
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
+from commitlog.errors import CorruptLogError, DamagedQueueError, DamagedRecordError
 from dledger.core.types import NO_INDEX
 from tests.node_simulation.clocks import MachineClock
-from tests.node_simulation.faults import is_leader
+from tests.node_simulation.faults import Faults, is_leader
 from tests.node_simulation.invariants import Checker, engine_of, node_of
 from tests.node_simulation.machine import Machine, Process, Program, Surroundings
 from tests.node_simulation.net import Network
 from tests.node_simulation.options import Options
+from tests.node_simulation.programs import LISTEN_PORT, REPLICATION_PORT
 from tests.node_simulation.retentions import Retained
 from tests.node_simulation.stalls import Stalls
 from tests.simulation.clock import VirtualClock
 from tests.simulation.invariants import InvariantError, require
 
-LISTEN_PORT = 10911
-REPLICATION_PORT = LISTEN_PORT + 3
 LIVENESS_LIMIT_MS = 120_000
 EVENTS_MAX = 20_000_000
 READER = "reader"
@@ -87,6 +90,8 @@ class ReplicaGroup:
 class Cluster(Generic[SummaryT]):
     """Built from options alone. A world says what runs on the machines, and what must hold."""
 
+    faults: Faults
+
     def __init__(self, options: Options, *, is_tracing: bool) -> None:
         self.options = options
         self.rng = random.Random(options.seed)
@@ -110,8 +115,8 @@ class Cluster(Generic[SummaryT]):
         """What is so now, for an error."""
         raise NotImplementedError
 
-    def explains(self, name: str, error: BaseException) -> bool:
-        """Whether the node may say that its files are wrong."""
+    def _group_of(self, name: str) -> ReplicaGroup | None:
+        """To which the node belongs; None: it is no node."""
         raise NotImplementedError
 
     def _run(self) -> SummaryT:
@@ -121,9 +126,6 @@ class Cluster(Generic[SummaryT]):
         raise NotImplementedError
 
     def _after_turn(self, machine: Machine) -> None:
-        raise NotImplementedError
-
-    def _on_exit(self, machine: Machine, code: int) -> None:
         raise NotImplementedError
 
     # -- machines
@@ -145,6 +147,28 @@ class Cluster(Generic[SummaryT]):
         """The run ends with this after the event under way."""
         if self._failure is None:
             self._failure = error
+
+    def _on_exit(self, machine: Machine, code: int) -> None:
+        self.faults.restart_later(machine, self.rng.randint(100, 1_000))
+
+    def _stopped(self, process: Process, error: BaseException) -> None:
+        """A node stopped by itself: only a disk that failed or was damaged is a reason."""
+        name = process.machine.name
+        self.trace(name, f"stops: {error!r}")
+        is_of_disk = name in self.faults.failing_disks and isinstance(error, OSError)
+        if not is_of_disk and not self.explains(name, error):
+            self.fail(InvariantError(f"{name} stops: {error!r}", error))
+
+    def explains(self, name: str, error: BaseException) -> bool:
+        """Whether the node may say that its files are wrong: they are, or could not be read."""
+        group = self._group_of(name)
+        if group is None:
+            return False
+        is_failing = name in self.faults.failing_disks
+        if isinstance(error, DamagedQueueError):
+            return is_failing or name in group.checker.ever_damaged
+        is_unreadable = is_failing and os.strerror(errno.EIO) in str(error)
+        return is_of_damage(error) and (name in group.checker.damaged or is_unreadable)
 
     # -- moving time
 
@@ -185,19 +209,18 @@ class Cluster(Generic[SummaryT]):
     # -- the end
 
     def _read_group_back(
-        self, group: ReplicaGroup, read: Callable[[Process, str], Coroutine[Any, Any, int]], ips: str
+        self, group: ReplicaGroup, read: Callable[..., Coroutine[Any, Any, int]], ips: str
     ) -> None:
         """A reader takes everything from its first offset on. A leader may find only now, while it is read,
         that a bit of a queue was turned over, and stop, and one that was handing over may have done so: then
-        all is read again at the next one. `ips`: the addresses of readers but for the last number.
+        all is read again at the next one. `read`: a workload's `read_back`; `ips`: the addresses of readers but
+        for the last number.
         """
         for number in range(1, READERS_MAX + 1):
             leader = group.leader()
             assert leader is not None
             address = f"{leader.ip}:{LISTEN_PORT}"
-            reader = self._machine(
-                f"{READER}{number}", f"{ips}.{number}", lambda process, at=address: read(process, at)
-            )
+            reader = self._machine(f"{READER}{number}", f"{ips}.{number}", partial(read, address=address))
             if self._read_at_leader(group, leader, reader):
                 return
             self.run_until(group.is_converged, "all nodes at one end")
@@ -231,6 +254,11 @@ class Cluster(Generic[SummaryT]):
             if process is not None:
                 process.loop.kill()
                 process.loop.bury()
+
+
+def is_of_damage(error: BaseException) -> bool:
+    """Whether this says that files are not what was written."""
+    return isinstance(error, ValueError | CorruptLogError | DamagedRecordError)
 
 
 def _term(machine: Machine) -> int:

@@ -3,7 +3,7 @@
 import errno
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from dledger.core.types import Role
 from tests.node_simulation.damage import KINDS, Damage
@@ -32,7 +32,7 @@ class Faults:
         options: FaultOptions,
         network: Network,
         nodes: dict[str, Machine],
-        name_server: Machine,
+        name_servers: Sequence[Machine],
         clients: dict[str, Machine],
         damage: Damage,
         stalls: Stalls,
@@ -43,7 +43,7 @@ class Faults:
         self._options = options
         self._network = network
         self._nodes = nodes
-        self._name_server = name_server
+        self._name_servers = name_servers
         self._clients = clients
         self._damage = damage
         self._stalls = stalls
@@ -81,7 +81,7 @@ class Faults:
         self._is_running = False
         self._stalls.stop()
         self._network.heal()
-        for machine in [*self._nodes.values(), self._name_server, *self._clients.values()]:
+        for machine in [*self._nodes.values(), *self._name_servers, *self._clients.values()]:
             self._mend_disk(machine)
             machine.resume()
             if machine.is_gone:
@@ -182,10 +182,12 @@ class Faults:
             victim.clock.jump(self._rng.choice((-1, 1)) * self._rng.randint(1, JUMP_MAX_MS))
 
     def _crash_name_server(self) -> None:
-        if self._name_server.is_up:
+        up = [machine for machine in self._name_servers if machine.is_up]
+        if up:
+            victim = up[0] if len(self._name_servers) == 1 else self._rng.choice(up)
             self.count("name server")
-            self._name_server.stop_by_force(is_power_lost=self._rng.random() < 0.5)
-            self.restart_later(self._name_server, self._rng.randint(0, self._options.down_max_ms))
+            victim.stop_by_force(is_power_lost=self._rng.random() < 0.5)
+            self.restart_later(victim, self._rng.randint(0, self._options.down_max_ms))
 
     def _crash_client(self) -> None:
         machine = self._rng.choice(list(self._clients.values()))
@@ -201,7 +203,7 @@ class Faults:
         rng = self._rng
         nodes = [machine.ip for machine in self._nodes.values()]
         rng.shuffle(nodes)
-        outside = [self._name_server.ip, *(machine.ip for machine in self._clients.values())]
+        outside = [machine.ip for machine in (*self._name_servers, *self._clients.values())]
         victim = self._victim()
         kind = rng.choice(CUTS)
         if victim is None:
@@ -253,9 +255,14 @@ class Faults:
     def _transfer(self) -> None:
         victim = self._victim()
         if victim is not None and victim.is_running and victim.process and victim.process.broker:
-            engine, target = engine_of(victim.process.broker), self._rng.choice(list(self._nodes))
+            engine = engine_of(victim.process.broker)
+            target = self._rng.choice(list(self._peers_of(victim)))
             self.count("transfer")
             victim.process.loop.call_soon(engine.transfer_leadership, target)
+
+    def _peers_of(self, machine: Machine) -> Collection[str]:
+        """The nodes of its group."""
+        return self._nodes
 
     # -- disks
 

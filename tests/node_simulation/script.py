@@ -30,9 +30,10 @@ from tests.histories.words import Report
 from tests.node_simulation.clients import History, RecordingClient
 from tests.node_simulation.machine import Machine, Process, Program
 from tests.node_simulation.options import FaultOptions, Options
+from tests.node_simulation.programs import LISTEN_PORT
 from tests.node_simulation.topic_client import NAME_SERVER, leader_of_all, read_queues_back
 from tests.node_simulation.workloads_sending import Producer, ProducerOptions
-from tests.node_simulation.world import LISTEN_PORT, World
+from tests.node_simulation.world import World
 from tests.simulation.invariants import require
 
 FILES = {"data_file_bytes": 64 << 10, "index_file_bytes": 16 << 10, "queue_file_bytes": 2_000}

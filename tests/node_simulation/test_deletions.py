@@ -15,13 +15,14 @@ from remoting.headers.topics import TopicRequestHeader
 from tests.node_simulation.deleting import context_of, flush_queues, send
 from tests.node_simulation.machine import Machine
 from tests.node_simulation.options import FaultOptions, Options, draw_options
+from tests.node_simulation.programs import ROOT
 from tests.node_simulation.script import FILES, Client, Script
 from tests.node_simulation.workloads_deletions import (
     DeletionWorkload,
     deletion_options,
     deletion_workload,
 )
-from tests.node_simulation.world import ROOT, World
+from tests.node_simulation.world import World
 from tests.simulation.invariants import InvariantError
 from tests.support.long_runs import is_long_run
 

@@ -12,8 +12,9 @@ from dledger.maintenance import Maintenance
 from tests.node_simulation.losses import PageCaches
 from tests.node_simulation.machine import Machine
 from tests.node_simulation.options import FaultOptions, Options, draw_replicated_options
+from tests.node_simulation.programs import ROOT
 from tests.node_simulation.script import FILES, Client, Script
-from tests.node_simulation.world import ROOT, World
+from tests.node_simulation.world import World
 from tests.simulation.invariants import InvariantError
 
 REPLICATED = {**FILES, "durability": "replicated"}

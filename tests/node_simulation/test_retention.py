@@ -39,10 +39,10 @@ from tests.node_simulation.deleting import (
     until_begin,
 )
 from tests.node_simulation.options import FaultOptions
+from tests.node_simulation.programs import ROOT
 from tests.node_simulation.retentions import tables_of
 from tests.node_simulation.script import FILES, TOPIC, Client, Script
 from tests.node_simulation.topic_client import pull_header
-from tests.node_simulation.world import ROOT
 
 if TYPE_CHECKING:
     from tests.node_simulation.machine import Machine

@@ -1,25 +1,21 @@
 """A whole simulated cluster - brokers, name server, clients - and the two phases of a run."""
 
-import errno
-import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from broker.config import BrokerConfig, config_from
-from commitlog.errors import CorruptLogError, DamagedQueueError, DamagedRecordError
+from broker.config import BrokerConfig
 from dledger.core.membership import Configuration, MemberRole
 from dledger.writer import Durability
 from tests.histories.checker import check
 from tests.histories.words import Report, Rules
 from tests.node_simulation.clients import History
-from tests.node_simulation.cluster import LISTEN_PORT, READER, REPLICATION_PORT, Cluster, ReplicaGroup
+from tests.node_simulation.cluster import READER, Cluster, ReplicaGroup
 from tests.node_simulation.damage import Damage
 from tests.node_simulation.faults import Faults
 from tests.node_simulation.invariants import Checker, engine_of
 from tests.node_simulation.losses import Disks, PageCaches, without_lost
-from tests.node_simulation.machine import DiskOptions, Machine, Process
+from tests.node_simulation.machine import DiskOptions, Machine
 from tests.node_simulation.membership import Machines, MemberChanges
 from tests.node_simulation.net import NetworkOptions
 from tests.node_simulation.options import (
@@ -30,16 +26,21 @@ from tests.node_simulation.options import (
     draw_options,
     draw_stalling_options,
 )
-from tests.node_simulation.programs import NAME_SERVER_PORT, NodeProgram, name_server_program
+from tests.node_simulation.programs import (
+    NAME_SERVER_IP,
+    REPLICATION_PORT,
+    ROOT,
+    NodeProgram,
+    name_server_program,
+    node_config,
+)
 from tests.node_simulation.recovery import Recovery
 from tests.node_simulation.retentions import FOR_EVER, Retained
 from tests.node_simulation.strangers import Stranger, StrangerOptions, credentials_of, old_member
 from tests.node_simulation.upgrades import OldNodeProgram, Upgrades, is_old
 from tests.node_simulation.workload import PlainWorkload, Workload
-from tests.simulation.invariants import InvariantError, require
+from tests.simulation.invariants import require
 
-ROOT = Path("/store")
-NAME_SERVER_IP = "10.0.1.1"
 OLD_MEMBER_IP = "10.0.9.66"
 QUIET_MS = 8_000
 START_MS = 3_000
@@ -97,7 +98,7 @@ class World(Cluster[Summary]):
         }
         damage = Damage(self.rng, self.nodes, self.checker)
         self.faults = Faults(
-            self.clock, self.rng, options.faults, self.network, self.nodes, self.name_server, self.clients,
+            self.clock, self.rng, options.faults, self.network, self.nodes, [self.name_server], self.clients,
             damage, self.stalls, options.stalls.close_ms,
         )  # fmt: skip
         self.faults.on_client_crash = self.workload.crashed
@@ -149,24 +150,8 @@ class World(Cluster[Summary]):
 
     def _config_of(self, name: str, peers: dict[str, str], *, joins: bool = False) -> BrokerConfig:
         """A configuration file. `peers`: the addresses of members, its own among them."""
-        ip = peers[name]
-        config = config_from(
-            {
-                "brokerIP1": ip,
-                "bindAddress": ip,
-                "replicationBindAddress": ip,
-                "listenPort": LISTEN_PORT,
-                "namesrvAddr": f"{NAME_SERVER_IP}:{NAME_SERVER_PORT}",
-                "storePathRootDir": ROOT,
-                "dLegerPeers": ";".join(f"{peer}-{at}:{REPLICATION_PORT}" for peer, at in peers.items()),
-                "dLegerSelfId": name,
-                "defaultTopicQueueNums": self.options.workload.queues,
-                "cleanFileForciblyEnable": False,
-                "dLegerJoin": joins,
-                "slowPutMs": 0,  # measured in real time, which no seed decides
-            }
-        )
-        return config.model_copy(update=self._settings)  # smaller files than a real node may have
+        queues = self.options.workload.queues
+        return node_config(name, peers, self._settings, queues=queues, joins=joins)
 
     # -- members that change
 
@@ -250,24 +235,8 @@ class World(Cluster[Summary]):
             except Exception as error:  # noqa: BLE001 (it comes out of the run, not out of a node's loop)
                 self.fail(error)
 
-    def _stopped(self, process: Process, error: BaseException) -> None:
-        """A node stopped by itself: only a disk that failed or was damaged is a reason."""
-        name = process.machine.name
-        self.trace(name, f"stops: {error!r}")
-        is_of_disk = name in self.faults.failing_disks and isinstance(error, OSError)
-        if not is_of_disk and not self.explains(name, error):
-            self.fail(InvariantError(f"{name} stops: {error!r}", error))
-
-    def explains(self, name: str, error: BaseException) -> bool:
-        """Whether the node may say that its files are wrong: they are, or could not be read."""
-        is_failing = name in self.faults.failing_disks
-        if isinstance(error, DamagedQueueError):
-            return is_failing or name in self.checker.ever_damaged
-        is_unreadable = is_failing and os.strerror(errno.EIO) in str(error)
-        return is_of_damage(error) and (name in self.checker.damaged or is_unreadable)
-
-    def _on_exit(self, machine: Machine, code: int) -> None:
-        self.faults.restart_later(machine, self.rng.randint(100, 1_000))
+    def _group_of(self, name: str) -> ReplicaGroup:
+        return self.group
 
     # -- what is so now
 
@@ -414,11 +383,6 @@ class World(Cluster[Summary]):
     def _all_machines(self) -> list[Machine]:
         nodes = [*self.nodes.values(), *self.removed]
         return [self.name_server, *nodes, *self.clients.values(), *self.outsiders]
-
-
-def is_of_damage(error: BaseException) -> bool:
-    """Whether this says that files are not what was written."""
-    return isinstance(error, ValueError | CorruptLogError | DamagedRecordError)
 
 
 def run_seed(seed: int, *, is_stalling: bool = False) -> Summary:
