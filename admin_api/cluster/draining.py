@@ -26,7 +26,7 @@ from broker.admin.types import ProgressMessage
 from remoting.route import PERM_WRITE
 
 QUIET_MS: Final = 60_000
-"""Producers have left a group that got no message for so long: stock clients ask for routes each 30 s."""
+"""Stock clients ask for routes each 30 s."""
 LAGS_MAX: Final = 100
 NAMED_MAX: Final = 20
 BROADCASTING: Final = "BROADCASTING"
@@ -73,8 +73,10 @@ class SettingsSource(RequestSchema):
 class Draining:
     """Looks at one group, and changes whether it takes messages and what topics it has."""
 
-    def __init__(self, gateway: Gateway, replication: Replication) -> None:
+    def __init__(self, gateway: Gateway, replication: Replication, quiet_ms: int = QUIET_MS) -> None:
+        """`quiet_ms`: producers have left a group that got no message for so long."""
         self._replication = replication
+        self._quiet_ms = quiet_ms
         self._groups = GroupSource(gateway)
         self._topics = TopicSource(gateway)
 
@@ -86,7 +88,7 @@ class Draining:
             raise UnavailableError(
                 f"The leader of {group} is of a release that does not say what is left there."
             )
-        reasons = list(_reasons(progress, accepts=accepts))
+        reasons = list(_reasons(progress, self._quiet_ms, accepts=accepts))
         return DrainingView(
             group=group,
             accepts_messages=accepts,
@@ -100,7 +102,7 @@ class Draining:
 
     async def _leader_address(self, group: str) -> str:
         """Raises: NotFoundError, UnavailableError."""
-        return _address(await self._replication.find(group))
+        return address_of_leader(await self._replication.find(group))
 
     async def _accepts(self, address: str) -> bool:
         values = (await self._replication.configs.read(address)).values
@@ -137,7 +139,7 @@ class Draining:
             if other.group == group or other.state is not GroupState.WRITABLE:
                 continue
             try:
-                if await self._accepts(_address(other)):
+                if await self._accepts(address_of_leader(other)):
                     return True
             except (AskError, UnavailableError):
                 continue
@@ -212,7 +214,7 @@ async def _outcome(subject: str, doing: Awaitable[None]) -> Outcome:
     return Outcome(subject, ok=True)
 
 
-def _address(group: GroupView) -> str:
+def address_of_leader(group: GroupView) -> str:
     """Of its leader. Raises: UnavailableError."""
     leader = leader_of(group)
     if leader is None or leader.remoting_address is None:
@@ -248,13 +250,13 @@ def _lags(progress: ProgressMessage) -> list[LagHere]:
     ]
 
 
-def _reasons(progress: ProgressMessage, *, accepts: bool) -> Iterator[str]:
+def _reasons(progress: ProgressMessage, least_ms: int, *, accepts: bool) -> Iterator[str]:
     """Why messages would be lost with the group, in sentences."""
     assert progress.quiet_ms is not None
     if accepts:
         yield "It accepts messages."
-    if progress.quiet_ms < QUIET_MS:
-        ago_s, least_s = progress.quiet_ms // 1_000, QUIET_MS // 1_000
+    if progress.quiet_ms < least_ms:
+        ago_s, least_s = progress.quiet_ms // 1_000, least_ms // 1_000
         yield f"{ago_s} s ago a message was stored, or its leader is new; wait for {least_s} s without."
     lags = _lags(progress)
     if lags:

@@ -83,10 +83,10 @@ class RecordingClient(RemotingClient):
         elif command.code == RequestCode.UPDATE_CONSUMER_OFFSET:
             if outcome is Outcome.FAIL and answer is not None:
                 outcome = Outcome.INFO  # refused, or a majority was not reached in time
-            group, queue = ext["consumerGroup"], self._queue(address, ext)
             self._history.add(
                 Commit(
-                    f"{self._name}/commit", invoked, completed, outcome, group, queue, int(ext["commitOffset"])
+                    f"{self._name}/commit", invoked, completed, outcome, ext["consumerGroup"],
+                    self._queue(address, ext), int(ext["commitOffset"]),
                 )
             )  # fmt: skip
         elif command.code == RequestCode.QUERY_CONSUMER_OFFSET and answer is not None:

@@ -213,8 +213,8 @@ class Cluster(Generic[SummaryT]):
     ) -> None:
         """A reader takes everything from its first offset on. A leader may find only now, while it is read,
         that a bit of a queue was turned over, and stop, and one that was handing over may have done so: then
-        all is read again at the next one. `read`: a workload's `read_back`; `ips`: the addresses of readers but
-        for the last number.
+        all is read again at the next one. `read`: a workload's `read_back`; `ips`: the addresses of readers
+        but for the last number.
         """
         for number in range(1, READERS_MAX + 1):
             leader = group.leader()

@@ -17,6 +17,9 @@ FAST_TIMES = {
     "wait_ack_timeout_ms": 600,
 }
 
+IN_BOUNDS = {"data_file_bytes": 8 << 20, "index_file_bytes": 16 << 10}
+"""Of what a file may say: a node checks all its settings when one of them is changed."""
+
 
 @dataclass(frozen=True, slots=True)
 class FaultOptions:
@@ -109,6 +112,29 @@ class UpgradeOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupsOptions:
+    """Several groups on the same hosts. `add_ms` and `drain_ms`: when the operator adds a group and drains
+    one, in virtual time from the begin of the faults; 0 = never. `route_ms`: how often producers ask for
+    routes; `quiet_ms`: for how long a group must get no message before it counts as left.
+
+    `host_*_ms`: mean virtual times between faults of whole hosts; 0 = never. `delay_probability`: that a
+    message is sent for later.
+    """
+
+    groups: int = 2
+    name_servers: int = 2
+    add_ms: int = 4_000
+    drain_ms: int = 8_000
+    route_ms: int = 3_000
+    quiet_ms: int = 6_000
+    slow_interval_ms: int = 5_000
+    delay_probability: float = 0.1
+    host_crash_ms: int = 0
+    host_pause_ms: int = 0
+    host_cut_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """Everything that decides a run, the seed of its chance included."""
 
@@ -132,6 +158,8 @@ class Options:
     """With them the nodes are of the release before at first. Members change only after the upgrade."""
     strangers: StrangerOptions | None = None
     """With them the members of the group have certificates."""
+    groups: GroupsOptions | None = None
+    """With them there are several groups: only `groups_world` has them."""
 
 
 def draw_options(seed: int) -> Options:
@@ -256,6 +284,39 @@ def draw_upgrading_options(seed: int) -> Options:
     nodes = rng.choice((1, 2, 3, 3, 3, 3, 5))
     upgrade = draw_upgrade(seed)
     return replace(options, nodes=nodes, faults=faults, membership=membership, upgrade=upgrade)
+
+
+def draw_groups_options(seed: int) -> Options:
+    """As `draw_options`, for several groups: another family too. Faults come less often to each of them, and
+    disks are not damaged.
+    """
+    rng = random.Random(f"{seed} groups")
+    options = draw_options(seed)
+    route_ms = rng.choice((1_000, 3_000))
+    groups = GroupsOptions(
+        groups=rng.choice((2, 2, 3)),
+        name_servers=rng.choice((1, 2, 2)),
+        add_ms=_maybe(rng, 0.6, 1, 10_000),
+        drain_ms=_maybe(rng, 0.8, 1, 15_000),
+        route_ms=route_ms,
+        quiet_ms=2 * route_ms,
+        slow_interval_ms=rng.choice((1_000, 4_000, 10_000)),
+        delay_probability=rng.choice((0.0, 0.1, 0.5)),
+        host_crash_ms=_maybe(rng, 0.5, 3_000, 15_000),
+        host_pause_ms=_maybe(rng, 0.3, 3_000, 15_000),
+        host_cut_ms=_maybe(rng, 0.4, 3_000, 15_000),
+    )
+    return replace(
+        options,
+        nodes=rng.choice((1, 3, 3, 3)),
+        safety_ms=rng.choice((15_000, 30_000)),
+        config=options.config | IN_BOUNDS | {"register_period_ms": rng.choice((1_000, 5_000))},
+        faults=replace(
+            options.faults, damage_ms=0, disk_error_ms=0, name_server_ms=_maybe(rng, 0.5, 2_000, 10_000)
+        ),
+        workload=replace(options.workload, topics=1, interval_ms=rng.choice((100, 300))),
+        groups=groups,
+    )
 
 
 def draw_replicated_options(seed: int) -> Options:

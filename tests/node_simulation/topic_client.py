@@ -107,12 +107,13 @@ async def read_queues_back(history: History, name: str, address: str, queues: Se
     """Every queue from its first offset to its last, at the leader's address, for the history."""
     client = RecordingClient(history, name)
     for queue in queues:
-        reader = f"{name}/{queue}"
+        place = history.queue(address, queue.topic, queue.queue_id)
+        reader = f"{name}/{place}"
         invoked = history.now
         begin, end = await ask_bounds(client, address, queue)
-        history.add(Seek(reader, history.now, queue, begin))
+        history.add(Seek(reader, history.now, place, begin))
         await read_between(client, address, queue, begin, end)
-        history.add(Drain(reader, invoked, history.now, queue, begin, end))
+        history.add(Drain(reader, invoked, history.now, place, begin, end))
     await client.close()
 
 

@@ -95,7 +95,8 @@ class Producer:
             queue = await self._find_queue(topic, sender if is_ordered else rng.randrange(1 << 16))
             if queue is not None:
                 result.tries += 1
-                outcome, answer = await self._try(queue, topic, body, is_batch=len(values) > 1)
+                header = self._header(queue, topic, is_batch=len(values) > 1)
+                outcome, answer = await send_once(self._client, queue.address, header, body)
                 if answer is not None and outcome is Outcome.OK:
                     first = int(answer.ext_fields["queueOffset"])
                     place = Queue(topic, int(answer.ext_fields["queueId"]))
@@ -113,10 +114,8 @@ class Producer:
             return None
         return queues[number % len(queues)] if queues else None
 
-    async def _try(
-        self, queue: RoutedQueue, topic: str, body: bytes, *, is_batch: bool
-    ) -> tuple[Outcome, RemotingCommand | None]:
-        header = SendMessageRequestHeader(
+    def _header(self, queue: RoutedQueue, topic: str, *, is_batch: bool) -> SendMessageRequestHeader:
+        return SendMessageRequestHeader(
             producer_group="producers",
             topic=topic,
             default_topic=DEFAULT_TOPIC,
@@ -126,17 +125,27 @@ class Producer:
             born_timestamp_ms=self._history.now // 1_000,
             is_batch=is_batch,
         )
-        code = RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE
-        request = RemotingCommand(code, ext_fields=header.ext_fields(), body=body)
-        try:
-            answer = await self._client.invoke(queue.address, request, TRY_TIMEOUT_S)
-        except (ConnectFailedError, PendingRequestsFullError):
-            return Outcome.FAIL, None
-        except RemotingError:
-            return Outcome.INFO, None
-        if answer.code == ResponseCode.SUCCESS:
-            return Outcome.OK, answer
-        return (Outcome.FAIL if answer.code in NOT_DONE else Outcome.INFO), answer
+
+
+async def send_once(
+    client: RemotingClient,
+    address: str,
+    header: SendMessageRequestHeader,
+    body: bytes,
+    timeout_s: float = TRY_TIMEOUT_S,
+) -> tuple[Outcome, RemotingCommand | None]:
+    """One try at one broker: what is known of it, and the answer if there is one."""
+    code = RequestCode.SEND_BATCH_MESSAGE if header.is_batch else RequestCode.SEND_MESSAGE
+    request = RemotingCommand(code, ext_fields=header.ext_fields(), body=body)
+    try:
+        answer = await client.invoke(address, request, timeout_s)
+    except (ConnectFailedError, PendingRequestsFullError):
+        return Outcome.FAIL, None
+    except RemotingError:
+        return Outcome.INFO, None
+    if answer.code == ResponseCode.SUCCESS:
+        return Outcome.OK, answer
+    return (Outcome.FAIL if answer.code in NOT_DONE else Outcome.INFO), answer
 
 
 def _body(values: Sequence[str], size_bytes: int) -> bytes:
