@@ -257,7 +257,8 @@ def _reasons(progress: ProgressMessage, least_ms: int, *, accepts: bool) -> Iter
         yield "It accepts messages."
     if progress.quiet_ms < least_ms:
         ago_s, least_s = progress.quiet_ms // 1_000, least_ms // 1_000
-        yield f"{ago_s} s ago a message was stored, or its leader is new; wait for {least_s} s without."
+        what = "a message was stored, a setting was changed, or its leader is new"
+        yield f"{ago_s} s ago {what}; wait for {least_s} s without."
     lags = _lags(progress)
     if lags:
         names = ", ".join(dict.fromkeys(each.consumer_group for each in lags[:NAMED_MAX]))

@@ -114,6 +114,7 @@ def admin_feature(
     config, log, engine, state, clients = core.config, core.log, core.engine, core.state, core.clients
     statistics, on_leader = core.statistics, core.on_leader
     log.on_writable_change(lambda is_writable: statistics.begin() if is_writable else None)
+    state.on_settings_changed(statistics.begin)  # producers send on by routes from before brokerPermission
     runtime_info = make_runtime_info(core, runtime_figures)
     stats = StatsAdmin(log, state, statistics)
     endpoints = GrpcEndpoints()

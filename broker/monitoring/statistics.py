@@ -331,7 +331,9 @@ class BrokerStatistics:
         return item.figures(MINUTE, now_ms), item.figures(HOUR, now_ms), item.figures(DAY, now_ms)
 
     def begin(self) -> None:
-        """This node leads from now on: before, its puts were counted by another."""
+        """The quiet is known from now on only: this node leads now, and before its puts were counted by
+        another; or what routes tell producers has changed.
+        """
         self._add_up()
         self.last_put_ms = self._now_ms()
 

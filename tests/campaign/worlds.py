@@ -12,7 +12,7 @@ of these three in a group of two. `node-pairs`: two whole nodes. `replicated`: w
 acknowledgements do not wait for disks. `members`: whole nodes of a group whose members change. `retentions`:
 the same, while the begin of the log is deleted. `recoveries`: whole nodes of a group whose majority is gone
 for good, and an operator goes on with one. `upgrades`: whole nodes of the release before, which are replaced
-by this one.
+by this one. `groups`: several groups on the same hosts, with two name servers; one is added and one removed.
 """
 
 import enum
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 from tests.node_simulation import options as node_options
 from tests.node_simulation import world as node_world
+from tests.node_simulation.groups_world import GroupsWorld
 from tests.node_simulation.workloads import group_workload
 from tests.node_simulation.workloads_deletions import deletion_options, deletion_workload
 from tests.node_simulation.workloads_pop import pop_options, pop_workload
@@ -61,6 +62,7 @@ class World(enum.StrEnum):
     RETENTIONS = "retentions"
     RECOVERIES = "recoveries"
     UPGRADES = "upgrades"
+    GROUPS = "groups"
 
 
 WEIGHTS = {
@@ -87,7 +89,7 @@ RARER_VARIANTS = {
     World.NODE: ((World.NODE_PAIRS, 0.15), (World.REPLICATED, 0.3), (World.MEMBERS, 0.3)),
     World.TIMERS: ((World.RECOVERIES, 0.4),),
     World.POPS: ((World.UPGRADES, 0.4),),
-    World.CLIENTS: ((World.RETENTIONS, 0.4),),
+    World.CLIENTS: ((World.RETENTIONS, 0.4), (World.GROUPS, 0.5)),
     World.GROUP: ((World.PAIRS, 0.15),),
     World.DAMAGE: ((World.PAIRS, 0.15),),
 }
@@ -148,7 +150,7 @@ def trace(seed: int, world: World | None = None) -> tuple[list[str], Run]:
         failure = None
     except Exception as error:  # noqa: BLE001 (as in run)
         failure = f"{type(error).__name__}: {error}; {made.describe()}"
-    lines = made.lines if isinstance(made, node_world.World) else made.checker.lines
+    lines = made.lines if isinstance(made, NodeWorld) else made.checker.lines
     return [str(made.options), *lines], Run(world, seed, failure)
 
 
@@ -156,6 +158,7 @@ _NODE_WORLDS = (
     *(World.NODE, World.STALLS, World.STRANGERS, World.CLIENTS, World.TRANSACTIONS),
     *(World.WRITERS, World.TIMERS, World.POPS, World.DELETIONS, World.NODE_PAIRS, World.REPLICATED),
     *(World.CHOICES, World.MEMBERS, World.RETENTIONS, World.RECOVERIES, World.UPGRADES),
+    World.GROUPS,
 )
 
 
@@ -172,7 +175,12 @@ _DRAWN = {
 """Worlds of the plain clients."""
 
 
-def _make_node(seed: int, world: World, is_tracing: bool = False) -> node_world.World:
+NodeWorld = node_world.World | GroupsWorld
+
+
+def _make_node(seed: int, world: World, is_tracing: bool = False) -> NodeWorld:
+    if world is World.GROUPS:
+        return GroupsWorld(node_options.draw_groups_options(seed), is_tracing=is_tracing)
     if world is World.TRANSACTIONS:
         options = transaction_options(seed)
         return node_world.World(options, workload=transaction_workload, is_tracing=is_tracing)
@@ -252,4 +260,5 @@ _RUNNERS: dict[World, Callable[[int], Run]] = {
     World.RETENTIONS: _run_node(World.RETENTIONS),
     World.RECOVERIES: _run_node(World.RECOVERIES),
     World.UPGRADES: _run_node(World.UPGRADES),
+    World.GROUPS: _run_node(World.GROUPS),
 }

@@ -67,6 +67,15 @@ def run_upgrades(seed: int) -> None:
     _run_drawn(seed, "draw_upgrading_options")
 
 
+def run_groups(seed: int) -> None:
+    """Several groups of whole nodes; one is added and one removed."""
+    from tests.node_simulation import groups_world, options  # only here, as in run_node
+
+    gc.disable()
+    groups_world.GroupsWorld(options.draw_groups_options(seed)).run()
+    gc.enable()
+
+
 def _run_drawn(seed: int, draw: str) -> None:
     from tests.node_simulation import options, world  # only here, as in run_node
 
@@ -95,6 +104,7 @@ WORLDS: dict[str, Callable[[int], None]] = {
     "retentions": run_retentions,
     "recoveries": run_recoveries,
     "upgrades": run_upgrades,
+    "groups": run_groups,
 }
 
 

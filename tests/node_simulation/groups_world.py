@@ -243,6 +243,7 @@ class GroupsWorld(Cluster[Summary]):
         self.run_until(self.workload.is_done, "everything acknowledged is consumed")
         self.run_until(self._are_removed_gone, "removed groups have no process")
         self.run_until(self._are_leaders_preferred, "the preferred nodes lead")
+        self._check_leaders_are_spread()
         self.run_until(self._are_routes_right, "each name server has the groups that are there")
         converged_after_ms = self.run_until(self.is_converged, "all nodes at one end")
         self._read_back()
@@ -264,6 +265,12 @@ class GroupsWorld(Cluster[Summary]):
 
     def _are_leaders_preferred(self) -> bool:
         return all(group.is_led_as_preferred() for group in self.groups)
+
+    def _check_leaders_are_spread(self) -> None:
+        """Over the hosts, when no group had left."""
+        preferred = {group.preferred for group in (*self.groups, *self.removed)}
+        counts = [sum(each.name in preferred for each in host.machines) for host in self.hosts]
+        require(max(counts) - min(counts) <= 1, "leaders are not spread over the hosts:", sorted(preferred))
 
     def _read_back(self) -> None:
         for number, group in enumerate(self.groups):

@@ -314,7 +314,7 @@ def draw_groups_options(seed: int) -> Options:
         faults=replace(
             options.faults, damage_ms=0, disk_error_ms=0, name_server_ms=_maybe(rng, 0.5, 2_000, 10_000)
         ),
-        workload=replace(options.workload, topics=1, interval_ms=rng.choice((100, 300))),
+        workload=replace(options.workload, topics=1, interval_ms=rng.choice((100, 300, 4_000))),
         groups=groups,
     )
 

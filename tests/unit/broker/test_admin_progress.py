@@ -116,6 +116,14 @@ async def test_topics_that_nobody_reads_and_what_waits_here_are_in_the_answer(tm
     connect_client(operator)
 
 
+async def test_a_change_of_the_permission_ends_the_quiet(operator: Operator) -> None:
+    """Producers send on by routes from before it, also to a group that got nothing for long."""
+    operator.parts.core.statistics.last_put_ms -= 60_000
+    assert ((await read(operator)).quiet_ms or 0) >= 60_000
+    await operator.ask(RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=4")
+    assert ((await read(operator)).quiet_ms or 0) < 60_000
+
+
 async def test_puts_end_the_quiet_and_so_does_new_leadership(operator: Operator) -> None:
     statistics = operator.parts.core.statistics
     before = statistics.quiet_ms()
