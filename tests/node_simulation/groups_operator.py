@@ -126,7 +126,6 @@ class GroupsOperator:
         await self._until_done(partial(self._is_left, tools, name))
         await asyncio.sleep(self.rng.random() * REMOVE_MAX_S)
         self._is_drained = True
-        self.sites.count("group removed")
         self.sites.remove(name)
 
     async def _is_left(self, tools: "_Tools", name: str) -> bool:

@@ -89,6 +89,7 @@ class HostFaults(Faults):
 
     def retire(self, machines: Iterable[Machine]) -> None:
         """They are stopped, and start no more."""
+        self.count("group removed" if not self._is_running else "group removed under faults")
         for machine in machines:
             machine.is_gone = True
             process = machine.process

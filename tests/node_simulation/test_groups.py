@@ -24,7 +24,8 @@ from tests.node_simulation.options import (
 )
 from tests.simulation.invariants import InvariantError
 
-SEEDS = range(4)
+SEEDS = range(2)
+DRAWN_SEEDS = range(100, 112)
 GROUPS = Options(
     seed=1,
     safety_ms=15_000,
@@ -71,8 +72,14 @@ def test_groups_hosts_and_name_servers_come_and_go() -> None:
     assert faults.keys() >= KINDS
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("seed", DRAWN_SEEDS)
+def test_drawn_seeds_hold(seed: int) -> None:
+    GroupsWorld(draw_groups_options(seed)).run()
+
+
 def test_a_seed_is_one_run() -> None:
-    first, second = (GroupsWorld(draw_groups_options(3), is_tracing=True) for _ in range(2))
+    first, second = (GroupsWorld(STEADY, is_tracing=True) for _ in range(2))
     assert first.run() == second.run()
     assert first.lines == second.lines
 
@@ -109,9 +116,8 @@ def test_a_group_that_goes_with_messages_for_later_is_found(monkeypatch: pytest.
 
 def test_a_group_that_goes_while_it_is_consumed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draining, "_reasons", lambda *_, **__: ())
-    with pytest.raises(InvariantError, match="is removed, and not consumed|everything acknowledged"):
-        for seed in range(6):
-            GroupsWorld(replace(STEADY, seed=seed)).run()
+    with pytest.raises(InvariantError, match="is removed, and not consumed"):
+        GroupsWorld(STEADY).run()
 
 
 def test_a_name_server_that_brokers_leave_out_is_found(monkeypatch: pytest.MonkeyPatch, soon: None) -> None:
