@@ -118,7 +118,7 @@ class GroupsOptions:
     routes; `quiet_ms`: for how long a group must get no message before it counts as left.
 
     `host_*_ms`: mean virtual times between faults of whole hosts; 0 = never. `delay_probability`: that a
-    message is sent for later.
+    message is sent for later; `retry_probability`: that a consumer sends one back.
     """
 
     groups: int = 2
@@ -129,6 +129,7 @@ class GroupsOptions:
     quiet_ms: int = 6_000
     slow_interval_ms: int = 5_000
     delay_probability: float = 0.1
+    retry_probability: float = 0.1
     host_crash_ms: int = 0
     host_pause_ms: int = 0
     host_cut_ms: int = 0
@@ -296,12 +297,13 @@ def draw_groups_options(seed: int) -> Options:
     groups = GroupsOptions(
         groups=rng.choice((2, 2, 3)),
         name_servers=rng.choice((1, 2, 2)),
-        add_ms=_maybe(rng, 0.6, 1, 10_000),
-        drain_ms=_maybe(rng, 0.8, 1, 15_000),
+        add_ms=_maybe(rng, 0.6, 1, 5_000),
+        drain_ms=_maybe(rng, 0.8, 1, 8_000),
         route_ms=route_ms,
         quiet_ms=2 * route_ms,
         slow_interval_ms=rng.choice((1_000, 4_000, 10_000)),
         delay_probability=rng.choice((0.0, 0.1, 0.5)),
+        retry_probability=random.Random(f"{seed} retries").choice((0.0, 0.1, 0.3)),
         host_crash_ms=_maybe(rng, 0.5, 3_000, 15_000),
         host_pause_ms=_maybe(rng, 0.3, 3_000, 15_000),
         host_cut_ms=_maybe(rng, 0.4, 3_000, 15_000),

@@ -9,11 +9,14 @@ from functools import partial
 from itertools import count
 
 from commitlog.record import format_properties
-from ledgermq.client import Consumer
+from ledgermq.client import Consumer, Delivery
 from remoting.client.aio import RemotingClient, RouteTable
 from remoting.client.routes import Queue as RoutedQueue
 from remoting.client.routes import publish_queues
-from remoting.errors import ClientError
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import ClientError, RemotingError
+from remoting.headers.consume import ConsumerSendMsgBackRequestHeader
 from remoting.headers.send import SendMessageRequestHeader
 from remoting.route import DEFAULT_TOPIC
 from tests.histories.operations import Crash, Outcome, Queue, Send
@@ -209,15 +212,39 @@ class GroupsWorkload:
     # -- consumers
 
     async def _consume(self, name: str, process: Process) -> int:
-        client = RecordingClient(self.history, name)
+        """The topic, and what the group sends back: that comes again from its own topic, and only the topic's
+        own queues are in the history.
+        """
+        rng = process.environment.rng
+        await asyncio.gather(
+            self._read(RecordingClient(self.history, name), name, TOPIC, rng),
+            self._read(RemotingClient(), name, f"%RETRY%group-{name}", rng),
+        )
+        return 0
+
+    async def _read(self, client: RemotingClient, name: str, topic: str, rng: random.Random) -> None:
         while True:
             with contextlib.suppress(ClientError):
-                async with Consumer(client, self._namesrv(int(name[1:])), TOPIC, f"group-{name}") as consumer:
+                async with Consumer(client, self._namesrv(int(name[1:])), topic, f"group-{name}") as consumer:
                     async for delivery in consumer.messages():
-                        self.taken[name].add(value_of(delivery.record.body))
+                        is_refused = topic == TOPIC and rng.random() < self._groups.retry_probability
+                        if not (is_refused and await self._send_back(consumer, delivery, name)):
+                            self.taken[name].add(value_of(delivery.record.body))
                         consumer.consume(delivery)
-            self.crashed(name)
+            if topic == TOPIC:
+                self.crashed(name)
             await asyncio.sleep(PAUSE_S)
+
+    async def _send_back(self, consumer: Consumer, delivery: Delivery, name: str) -> bool:
+        """Whether the message will come again, a second later; else the client has to take it now."""
+        position = delivery.record.physical_offset
+        header = ConsumerSendMsgBackRequestHeader(position, f"group-{name}", 1, origin_topic=TOPIC)
+        request = RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, ext_fields=header.ext_fields())
+        try:
+            answer = await consumer._client.invoke(consumer._queues[delivery.queue].address, request)
+        except RemotingError:
+            return False
+        return answer.code == ResponseCode.SUCCESS
 
     # -- the end
 
