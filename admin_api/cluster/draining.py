@@ -6,7 +6,7 @@ that have an older route are still taken, so that none of them fails: stock clie
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +20,7 @@ from admin_api.gateway import AskError, Gateway
 from admin_api.groups.overview import is_system_group
 from admin_api.schema import RequestSchema, Schema
 from admin_api.sources.groups import GroupConfig, GroupSource
+from admin_api.sources.offsets import OffsetSource
 from admin_api.sources.topics import TopicConfig, TopicSource
 from admin_api.topics.service import TopicKind, TopicKinds
 from broker.admin.types import ProgressMessage
@@ -79,26 +80,46 @@ class Draining:
         self._quiet_ms = quiet_ms
         self._groups = GroupSource(gateway)
         self._topics = TopicSource(gateway)
+        self._offsets = OffsetSource(gateway)
 
     async def view(self, group: str) -> DrainingView:
         """Raises: NotFoundError, UnavailableError, AskError."""
         address = await self._leader_address(group)
-        accepts, progress = await asyncio.gather(self._accepts(address), self._groups.progress(address))
+        accepts, progress, absent = await asyncio.gather(
+            self._accepts(address), self._groups.progress(address), self._absent(group, address)
+        )
         if progress is None or progress.quiet_ms is None:
             raise UnavailableError(
                 f"The leader of {group} is of a release that does not say what is left there."
             )
-        reasons = list(_reasons(progress, self._quiet_ms, accepts=accepts))
+        lags = _lags(progress, absent)
+        reasons = list(_reasons(progress, lags, self._quiet_ms, accepts=accepts))
         return DrainingView(
             group=group,
             accepts_messages=accepts,
             is_drained=not reasons,
             reasons=reasons,
             quiet_ms=progress.quiet_ms,
-            lags=_lags(progress)[:LAGS_MAX],
+            lags=lags[:LAGS_MAX],
             waiting=progress.waiting or {},
             unread=progress.unread or {},
         )
+
+    async def _absent(self, group: str, address: str) -> set[tuple[str, str]]:
+        """(topic, consumer group) that have offsets in another replication group and none in this one, which
+        has messages: who was away all the time since this one was added. Raises: UnavailableError, AskError.
+        """
+        others = [each for each in await self._replication.groups() if each.group != group]
+        asked = [self._offsets.pairs(at) for at in (address, *map(address_of_leader, others))]
+        here, *elsewhere = await asyncio.gather(*asked)
+        missing = set().union(*elsewhere) - here
+        missing = {(topic, name) for topic, name in missing if not is_system_group(name)}
+        topics = {topic for topic, _ in missing if await self._has_messages(address, topic)}
+        return {(topic, name) for topic, name in missing if topic in topics}
+
+    async def _has_messages(self, address: str, topic: str) -> bool:
+        bounds = await self._offsets.bounds(address, topic)
+        return any(row.max_offset > row.min_offset for row in (bounds or {}).values())
 
     async def _leader_address(self, group: str) -> str:
         """Raises: NotFoundError, UnavailableError."""
@@ -240,17 +261,25 @@ def attributes_of(config: TopicConfig) -> str:
     return ",".join(f"+{key}={value}" for key, value in sorted((config.attributes or {}).items()))
 
 
-def _lags(progress: ProgressMessage) -> list[LagHere]:
-    """Those that are not 0. A group that broadcasts keeps its offsets in its members."""
-    return [
+def _lags(progress: ProgressMessage, absent: Iterable[tuple[str, str]]) -> list[LagHere]:
+    """Those that are not 0. A group that broadcasts keeps its offsets in its members. `absent`: see
+    Draining.
+    """
+    known = [
         LagHere(consumer_group=name, topic=topic, lag=None if each.unknown_queues else each.lag)
         for name, group in sorted(progress.groups.items())
         for topic, each in sorted(group.topics.items())
         if group.message_model != BROADCASTING and (each.lag or each.unknown_queues)
     ]
+    named = {(each.topic, each.consumer_group) for each in known}
+    return known + [
+        LagHere(consumer_group=name, topic=topic, lag=None) for topic, name in sorted({*absent} - named)
+    ]
 
 
-def _reasons(progress: ProgressMessage, least_ms: int, *, accepts: bool) -> Iterator[str]:
+def _reasons(
+    progress: ProgressMessage, lags: Sequence[LagHere], least_ms: int, *, accepts: bool
+) -> Iterator[str]:
     """Why messages would be lost with the group, in sentences."""
     assert progress.quiet_ms is not None
     if accepts:
@@ -259,7 +288,6 @@ def _reasons(progress: ProgressMessage, least_ms: int, *, accepts: bool) -> Iter
         ago_s, least_s = progress.quiet_ms // 1_000, least_ms // 1_000
         what = "a message was stored, a setting was changed, or its leader is new"
         yield f"{ago_s} s ago {what}; wait for {least_s} s without."
-    lags = _lags(progress)
     if lags:
         names = ", ".join(dict.fromkeys(each.consumer_group for each in lags[:NAMED_MAX]))
         yield f"Consumer groups have not consumed everything: {names}."

@@ -113,6 +113,11 @@ class OffsetSource:
             return None
         return _offset(address, answer.ext_fields)
 
+    async def pairs(self, address: str) -> set[tuple[str, str]]:
+        """43: which (topic, group) have offsets here. Read beside the loop."""
+        answer = await self._gateway.ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        return await asyncio.to_thread(_read_pairs, address, answer.body)
+
     async def without_missing(
         self, address: str, group: str, offsets: Mapping[QueueKey, int | None]
     ) -> dict[QueueKey, int | None]:
@@ -200,12 +205,23 @@ def _offset(address: str, ext: Mapping[str, str]) -> int:
 
 def _read_stored(address: str, body: bytes, group: str) -> dict[str, Mapping[str, Any]]:
     """Topic -> queue id, as text -> offset of one group. Raises: AskError."""
+    of_group, table = f"@{group}", _all_stored(address, body)
+    return {key.removesuffix(of_group): row for key, row in table.items() if key.endswith(of_group)}
+
+
+def _read_pairs(address: str, body: bytes) -> set[tuple[str, str]]:
+    """Raises: AskError."""
+    split = (key.rpartition("@") for key, row in _all_stored(address, body).items() if row)
+    return {(topic, group) for topic, _, group in split}
+
+
+def _all_stored(address: str, body: bytes) -> Mapping[str, Mapping[str, Any]]:
+    """By `topic@group`. Raises: AskError."""
     what = "list of all offsets"
     table = read_json(address, body, what).get("offsetTable")
     if not isinstance(table, dict) or not all(isinstance(queues, dict) for queues in table.values()):
         raise AskError(address, f"{address}: its {what} is no table of tables")
-    of_group = f"@{group}"
-    return {key.removesuffix(of_group): row for key, row in table.items() if key.endswith(of_group)}
+    return table
 
 
 def _read_lags(address: str, body: bytes) -> dict[str, dict[str, int]]:

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from admin_api.cluster import draining
-from broker.admin.types import ProgressMessage
 from broker.registration import Registration
 from ledgermq.client import Consumer
 from ledgermq.local.plan import GroupPlan
@@ -96,12 +95,30 @@ def test_drawn_worlds_have_one_or_several_of_everything() -> None:
     }
 
 
+def test_a_group_is_kept_for_a_consumer_that_was_away_since_it_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has no offset there that would say so."""
+    assert STEADY.groups is not None
+    groups = replace(STEADY.groups, add_ms=5_000, drain_ms=7_000, retry_probability=0.0)
+    workload = replace(STEADY.workload, consumers=2)
+    world = GroupsWorld(replace(STEADY, safety_ms=20_000, workload=workload, groups=groups))
+    monkeypatch.setattr(world.operator.rng, "choice", lambda names: names[-1])
+
+    def leave() -> None:
+        world.clients["c1"].stop_by_force(is_power_lost=False)
+        world.workload.crashed("c1")
+
+    world.clock.schedule(7_000_000, leave)
+    assert world.run().faults["group removed"] == 1
+
+
 def without(reason: str) -> object:
     """The rule whether a group is left, without the reasons that have these words."""
     rule = draining._reasons
 
-    def reasons(progress: ProgressMessage, least_ms: int, *, accepts: bool) -> Iterator[str]:
-        return (each for each in rule(progress, least_ms, accepts=accepts) if reason not in each)
+    def reasons(*arguments: object, accepts: bool) -> Iterator[str]:
+        return (each for each in rule(*arguments, accepts=accepts) if reason not in each)  # type: ignore[arg-type]
 
     return reasons
 

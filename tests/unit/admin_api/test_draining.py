@@ -41,6 +41,7 @@ class FakeGroups(FakeBrokers):
             }
         self.left: dict[str, Any] = dict(DONE)
         self.consumers: dict[str, GroupProgress] = {}
+        self.offsets: dict[str, list[tuple[str, str]]] = {A: [], B: []}
         self.made: list[tuple[str, RemotingCommand]] = []
         self.on_progress: Callable[[int], None] = lambda code: None
         self.consumer_configs: dict[str, dict[str, Any]] = {A: {}, B: {}}
@@ -57,6 +58,15 @@ class FakeGroups(FakeBrokers):
             self.on_progress(code)
             progress = ProgressMessage(broker_name="broker-b", at_ms=1, groups=self.consumers, **self.left)
             return RemotingCommand(code=0, body=progress.to_json())
+        if code is RequestCode.GET_ALL_CONSUMER_OFFSET:
+            rows = {f"{topic}@{group}": {"0": 3} for topic, group in self.offsets[address]}
+            return RemotingCommand(code=0, body=orjson.dumps({"offsetTable": rows}))
+        if code is RequestCode.GET_TOPIC_STATS_INFO and address == B:
+            row = {"minOffset": 0, "maxOffset": 4 * (command.ext_fields["topic"] != "empty")}
+            key = f'{{"brokerName":"broker-b","queueId":0,"topic":"{command.ext_fields["topic"]}"}}'
+            return RemotingCommand(
+                code=0, body=b'{"offsetTable":{%b:%b}}' % (key.encode(), orjson.dumps(row))
+            )
         if code is RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG:
             return RemotingCommand(code=0, body=configs_json(self.consumer_configs[address]))
         if code in (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, RequestCode.UPDATE_AND_CREATE_TOPIC):
@@ -125,6 +135,17 @@ async def test_lag_and_pops_of_consumers_are_named_but_not_of_those_that_broadca
         "Consumer groups have not consumed everything: billing, late.",
         "Popped messages are not acknowledged: poppers.",
     ]
+
+
+async def test_who_consumes_elsewhere_and_was_never_here_has_not_consumed_what_is_here(
+    groups: FakeGroups,
+) -> None:
+    groups.brokers[B].settings["brokerPermission"] = "4"
+    here = [("orders", "billing"), ("orders", "late"), ("empty", "late"), ("orders", "TOOLS_CONSUMER")]
+    groups.offsets = {A: here, B: [("orders", "billing")]}
+    view = await view_of(groups)
+    assert view["lags"] == [{"consumerGroup": "late", "topic": "orders", "lag": None}]
+    assert view["reasons"] == ["Consumer groups have not consumed everything: late."]
 
 
 async def test_a_release_that_does_not_say_what_is_left_is_not_taken_as_drained(groups: FakeGroups) -> None:
