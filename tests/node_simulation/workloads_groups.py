@@ -19,7 +19,7 @@ from remoting.errors import ClientError, RemotingError
 from remoting.headers.consume import ConsumerSendMsgBackRequestHeader
 from remoting.headers.send import SendMessageRequestHeader
 from remoting.route import DEFAULT_TOPIC
-from tests.histories.operations import Crash, Outcome, Queue, Send
+from tests.histories.operations import Crash, Outcome, Poll, Queue, Send
 from tests.node_simulation.clients import History, RecordingClient, body_of, value_of
 from tests.node_simulation.machine import Process, Program
 from tests.node_simulation.options import Options
@@ -159,9 +159,9 @@ class GroupsWorkload:
         return f"{self.count_acknowledged()} acknowledged, {self._in_flight} in flight, unread {unread}"
 
     def crashed(self, name: str) -> None:
-        queues = {each.queue for each in self.history.operations if isinstance(each, Send) and each.queue}
-        for queue in sorted(queues):
-            self.history.add(Crash(f"{name}/{queue}", self.history.now))
+        processes = {each.process for each in self.history.operations if isinstance(each, Poll)}
+        for process in sorted(each for each in processes if each.startswith(f"{name}/")):
+            self.history.add(Crash(process, self.history.now))
 
     def _namesrv(self, number: int) -> str:
         """Clients begin with different name servers."""
