@@ -1,4 +1,6 @@
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
@@ -14,7 +16,10 @@ import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** Consumes till {@code count} messages are there and none came for {@code quiet_ms}, or till {@code limit_ms}. */
+/**
+ * Consumes till {@code count} messages are there, the file {@code stop}, if one is named, and none came for {@code quiet_ms};
+ * or till {@code limit_ms}.
+ */
 final class Consume {
     private final Options options;
     private final AtomicInteger count = new AtomicInteger();
@@ -116,6 +121,9 @@ final class Consume {
 
     private boolean isDone() {
         long quietNanos = options.number("quiet_ms", 2000) * 1_000_000L;
-        return count.get() >= options.number("count", 0) && System.nanoTime() - lastNanos.get() >= quietNanos;
+        String stop = options.text("stop", "");
+        return count.get() >= options.number("count", 0)
+                && (stop.isEmpty() || Files.exists(Path.of(stop)))
+                && System.nanoTime() - lastNanos.get() >= quietNanos;
     }
 }
