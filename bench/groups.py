@@ -39,7 +39,6 @@ from remoting.route import DEFAULT_TOPIC
 from tests.integration.client_runs import finish, java_driver, read_report
 from tests.integration.waiting import wait_for
 
-WARM_S = 25.0
 SENDS_BETWEEN = 300
 WINDOW_LIMIT_S = 45.0
 """A stock producer asks for routes each 30 s."""
@@ -126,7 +125,7 @@ def start(side: RemotingSide, groups: int) -> None:
     wait_for(f"{groups} leaders", lambda: len(leaders(side)) == groups, LIMIT_S)
 
 
-def warm_up(side: RemotingSide, topic: str) -> None:
+def warm_up(side: RemotingSide, topic: str, warm_s: float) -> None:
     """Java's brokers compile what they run often: all groups get load first."""
     produce(
         {
@@ -135,7 +134,7 @@ def warm_up(side: RemotingSide, topic: str) -> None:
             "threads": 32,
             "size": SIZE,
             "seconds": 5,
-            "warmup_s": WARM_S,
+            "warmup_s": warm_s,
         }
     )
 
@@ -174,14 +173,14 @@ def one_kill(side: RemotingSide, out: Path) -> dict[str, float]:
     return {"failed": failed, "gap_ms": max(later - earlier for earlier, later in pairwise(good))}
 
 
-def gaps(name: str, groups: int, rounds: int) -> dict[str, Any]:
+def gaps(name: str, groups: int, rounds: int, warm_s: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         side = SIDES[name](home / "side", groups)
         out, stop = home / "sends.jsonl", home / "stop"
         try:
             start(side, groups)
-            warm_up(side, "BenchGaps")
+            warm_up(side, "BenchGaps", warm_s)
             driver = java_driver("5.5.0", home)
             given = {
                 "namesrv": side.namesrv,
@@ -214,13 +213,13 @@ def shown(what: str, figures: dict[str, float]) -> dict[str, float]:
 LOADS = ({"threads": 64}, {"in_flight": 2000})
 
 
-def throughput(name: str, groups: int, rounds: int) -> dict[str, Any]:
+def throughput(name: str, groups: int, rounds: int, warm_s: float) -> dict[str, Any]:
     """Acknowledged messages a second of each load, the median of the rounds; and what the processes need."""
     with tempfile.TemporaryDirectory() as folder:
         side = SIDES[name](Path(folder) / "side", groups)
         try:
             start(side, groups)
-            warm_up(side, "BenchGroups")
+            warm_up(side, "BenchGroups", warm_s)
             common = {
                 "namesrv": side.namesrv,
                 "topic": "BenchGroups",
@@ -264,6 +263,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, nargs="*", default=[1, 2, 3])
     parser.add_argument("--sides", nargs="*", default=["ledgermq", "java-dledger"], choices=SIDES)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--warm", type=float, default=25, metavar="SECONDS", help="of load before")
     parser.add_argument("--save", help="name of the file in bench/results")
     arguments = parser.parse_args()
     end_on_signals()
@@ -272,7 +272,7 @@ def main() -> None:
     result: dict[str, Any] = {}
     for groups in arguments.groups:
         for name in arguments.sides:
-            result.setdefault(name, {})[str(groups)] = measure(name, groups, arguments.rounds)
+            result.setdefault(name, {})[str(groups)] = measure(name, groups, arguments.rounds, arguments.warm)
     if arguments.save:
         load = {
             "what": arguments.what,
