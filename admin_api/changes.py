@@ -187,6 +187,15 @@ class Outcome:
         return cls(subject, False, str(error), error.code, is_refused=error.code in _REFUSALS)
 
 
+async def outcome_of(subject: str, doing: Awaitable[None]) -> Outcome:
+    """Awaits it; an AskError is the outcome's problem."""
+    try:
+        await doing
+    except AskError as error:
+        return Outcome.failed(subject, error)
+    return Outcome(subject, ok=True)
+
+
 class Change(Protocol):
     """One change to one target. Values of secrets stand nowhere in its preview (security/masking.py)."""
 

@@ -6,17 +6,25 @@ that have an older route are still taken, so that none of them fails: stock clie
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pydantic import Field
 
-from admin_api.changes import Action, ChangeRefusedError, Effect, FunctionChange, Outcome, Preview
-from admin_api.cluster.replication import Replication, leader_of
+from admin_api.changes import (
+    Action,
+    ChangeRefusedError,
+    Effect,
+    FunctionChange,
+    Outcome,
+    Preview,
+    outcome_of,
+)
+from admin_api.cluster.replication import Replication, is_stock, present_leader
 from admin_api.cluster.schemas import GroupState, GroupView
 from admin_api.errors import UnavailableError
-from admin_api.gateway import AskError, Gateway
+from admin_api.gateway import Gateway
 from admin_api.groups.overview import is_system_group
 from admin_api.schema import RequestSchema, Schema
 from admin_api.sources.groups import GroupConfig, GroupSource
@@ -24,7 +32,6 @@ from admin_api.sources.offsets import OffsetSource
 from admin_api.sources.topics import TopicConfig, TopicSource
 from admin_api.topics.service import TopicKind, TopicKinds
 from broker.admin.types import ProgressMessage
-from remoting.route import PERM_WRITE
 
 QUIET_MS: Final = 60_000
 """Stock clients ask for routes each 30 s."""
@@ -84,10 +91,9 @@ class Draining:
 
     async def view(self, group: str) -> DrainingView:
         """Raises: NotFoundError, UnavailableError, AskError."""
-        address = await self._leader_address(group)
-        accepts, progress, absent = await asyncio.gather(
-            self._accepts(address), self._groups.progress(address), self._absent(group, address)
-        )
+        found = await self._replication.find(group)
+        address, accepts = address_of_leader(found), found.accepts_messages is not False
+        progress, absent = await asyncio.gather(self._groups.progress(address), self._absent(group, address))
         if progress is None or progress.quiet_ms is None:
             raise UnavailableError(
                 f"The leader of {group} is of a release that does not say what is left there."
@@ -109,7 +115,9 @@ class Draining:
         """(topic, consumer group) that have offsets in another replication group and none in this one, which
         has messages: who was away all the time since this one was added. Raises: UnavailableError, AskError.
         """
-        others = [each for each in await self._replication.groups() if each.group != group]
+        others = [
+            each for each in await self._replication.groups() if each.group != group and not is_stock(each)
+        ]
         asked = [self._offsets.pairs(at) for at in (address, *map(address_of_leader, others))]
         here, *elsewhere = await asyncio.gather(*asked)
         missing = set().union(*elsewhere) - here
@@ -125,16 +133,13 @@ class Draining:
         """Raises: NotFoundError, UnavailableError."""
         return address_of_leader(await self._replication.find(group))
 
-    async def _accepts(self, address: str) -> bool:
-        values = (await self._replication.configs.read(address)).values
-        return _is_writable(values)
-
     def accept(self, group: str, *, accepted: bool) -> FunctionChange:
         """The change that lets producers choose the group's queues, or not."""
 
         async def preview() -> Preview:
-            address = await self._leader_address(group)
-            before = await self._accepts(address)
+            found = await self._replication.find(group)
+            present_leader(found)
+            before = found.accepts_messages is not False
             if before is accepted:
                 return Preview(action, target, (), ("Nothing would change.",))
             effect = Effect("accepts messages", _word(before), _word(accepted))
@@ -156,15 +161,11 @@ class Draining:
         return "No other group takes messages: sends fail as soon as producers ask for routes again."
 
     async def _others_accept(self, group: str) -> bool:
-        for other in await self._replication.groups():
-            if other.group == group or other.state is not GroupState.WRITABLE:
-                continue
-            try:
-                if await self._accepts(address_of_leader(other)):
-                    return True
-            except (AskError, UnavailableError):
-                continue
-        return False
+        return any(
+            other.state is GroupState.WRITABLE and other.accepts_messages is not False
+            for other in await self._replication.groups()
+            if other.group != group
+        )
 
     def copy_settings(self, source: str, group: str) -> FunctionChange:
         """The change that makes in `group` the topics and consumer groups of `source` that it lacks."""
@@ -187,12 +188,12 @@ class Draining:
             # Consumer groups first: a consumer of a new topic finds its settings there.
             there = await self._leader_address(group)
             outcomes = [
-                await _outcome(f"consumer group {each.group_name}", self._groups.put(there, each))
+                await outcome_of(f"consumer group {each.group_name}", self._groups.put(there, each))
                 for each in missing.groups
             ]
             for each in missing.topics:
                 made = self._topics.put(there, each, attributes_of(each))
-                outcomes.append(await _outcome(f"topic {each.topic_name}", made))
+                outcomes.append(await outcome_of(f"topic {each.topic_name}", made))
             return outcomes
 
         target = f"replication group {group}"
@@ -227,25 +228,11 @@ class _Missing:
     topics: Sequence[TopicConfig] = ()
 
 
-async def _outcome(subject: str, doing: Awaitable[None]) -> Outcome:
-    try:
-        await doing
-    except AskError as error:
-        return Outcome.failed(subject, error)
-    return Outcome(subject, ok=True)
-
-
 def address_of_leader(group: GroupView) -> str:
-    """Of its leader. Raises: UnavailableError."""
-    leader = leader_of(group)
-    if leader is None or leader.remoting_address is None:
-        raise UnavailableError(f"{group.group} has no leader now: it is {group.state}.")
-    return leader.remoting_address
-
-
-def _is_writable(values: Mapping[str, str]) -> bool:
-    text = values.get(PERMISSION, "6")
-    return not text.isdecimal() or bool(int(text) & PERM_WRITE)
+    """Raises: UnavailableError."""
+    address = present_leader(group).remoting_address
+    assert address is not None
+    return address
 
 
 def _word(accepts: bool) -> str:

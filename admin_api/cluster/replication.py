@@ -108,7 +108,7 @@ class Replication:
         """Raises: NotFoundError, UnavailableError."""
         view = await self._reader.read()
         found = next((each for each in view.groups if each.group == group), None)
-        if found is not None and all(node.is_ledgermq is False for node in found.nodes):
+        if found is not None and is_stock(found):
             raise NotFoundError(
                 f"The broker {group} is RocketMQ's own and has no DLedger group view: it does not report "
                 "replication, and its leadership cannot be moved from here."
@@ -229,11 +229,22 @@ def leader_of(group: GroupView) -> NodeView | None:
     )
 
 
-def require_leader(group: GroupView) -> NodeView:
-    """Raises: UnavailableError, ChangeRefusedError."""
+def is_stock(group: GroupView) -> bool:
+    """Whether its brokers are RocketMQ's own."""
+    return all(node.is_ledgermq is False for node in group.nodes)
+
+
+def present_leader(group: GroupView) -> NodeView:
+    """With its address. Raises: UnavailableError."""
     leader = leader_of(group)
     if leader is None or leader.remoting_address is None:
         raise UnavailableError(f"{group.group} has no leader now: it is {group.state}.")
+    return leader
+
+
+def require_leader(group: GroupView) -> NodeView:
+    """Raises: UnavailableError, ChangeRefusedError."""
+    leader = present_leader(group)
     if len(group.nodes) < 2:
         raise ChangeRefusedError(f"{group.group} has one member only.")
     return leader

@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import Field
 
-from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Preview
+from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Preview, outcome_of
 from admin_api.errors import InvalidError, UnavailableError, missing
-from admin_api.gateway import AskError, Gateway, Trouble
+from admin_api.gateway import Gateway, Trouble
 from admin_api.groups.details import SETTING_KEYS, ConsumeModeView
 from admin_api.groups.overview import GroupOverview, Overview, joined, make_item, on_masters, sentence
 from admin_api.schema import RequestSchema
@@ -209,15 +209,6 @@ class DeleteGroup:
         outcomes = [await outcome_of(name, delete(address)) for name, address in self._addresses.items()]
         self._overview.invalidate()
         return outcomes
-
-
-async def outcome_of(subject: str, doing: Any) -> Outcome:
-    """Awaits it; an AskError is the outcome's problem."""
-    try:
-        await doing
-    except AskError as error:
-        return Outcome.failed(subject, error)
-    return Outcome(subject, ok=True)
 
 
 class ConsumeModes:

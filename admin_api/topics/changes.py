@@ -1,15 +1,15 @@
 """Creates, edits and deletes topics, each previewed first."""
 
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 import orjson
 from pydantic import Field, StringConstraints
 
-from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Preview
+from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Preview, outcome_of
 from admin_api.errors import InvalidError, missing
-from admin_api.gateway import AskError, Gateway
+from admin_api.gateway import Gateway
 from admin_api.schema import RequestSchema
 from admin_api.settings import Settings
 from admin_api.sources.name_server import NameServerSource, NameServersSource
@@ -134,7 +134,7 @@ class PutTopic:
         assert planned is not None, "carried out without a preview"
         source = TopicSource(self.changer.gateway)
         outcomes = [
-            await _outcome(broker, source.put(planned.masters[broker], config, attributes))
+            await outcome_of(broker, source.put(planned.masters[broker], config, attributes))
             for broker, (config, attributes) in planned.changed.items()
         ]
         self.changer.tables.invalidate()
@@ -233,7 +233,7 @@ class DeleteTopic:
         assert tables is not None, "carried out without a preview"
         masters = self._masters(tables)
         source = TopicSource(self.changer.gateway)
-        outcomes = [await _outcome(broker, source.delete(at, self.topic)) for broker, at in masters.items()]
+        outcomes = [await outcome_of(broker, source.delete(at, self.topic)) for broker, at in masters.items()]
         if self._ends_route(tables, masters) and all(outcome.ok for outcome in outcomes):
             outcomes += await self._delete_route()
         self.changer.tables.invalidate()
@@ -244,7 +244,7 @@ class DeleteTopic:
         servers = NameServersSource(self.changer.gateway, self.changer.settings)
 
         async def delete(server: NameServerSource) -> Outcome:
-            return await _outcome(f"name server {server.address}", server.delete_route(self.topic))
+            return await outcome_of(f"name server {server.address}", server.delete_route(self.topic))
 
         return list((await servers.ask_each(delete)).answers.values())
 
@@ -262,14 +262,6 @@ class DeleteTopic:
     def _ends_route(self, tables: Tables, masters: Mapping[str, str]) -> bool:
         """Whether no broker is known or may be thought to keep the topic."""
         return not tables.troubles and masters.keys() >= tables.of(self.topic).keys()
-
-
-async def _outcome(subject: str, doing: Awaitable[None]) -> Outcome:
-    try:
-        await doing
-    except AskError as error:
-        return Outcome.failed(subject, error)
-    return Outcome(subject, ok=True)
 
 
 def _require_master(tables: Tables, broker: str) -> None:

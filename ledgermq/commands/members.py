@@ -204,7 +204,7 @@ def _add_machine(cluster: "Cluster", folder: Path, name: str, address: str, prog
 def add_group(
     machines: Annotated[
         str | None,
-        typer.Option(metavar="NAME,…", help="Where its members run.", show_default="all, or the first 3"),
+        typer.Option(metavar="NAME,…", help="Where its members run.", show_default="three of them"),
     ] = None,
     data: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
@@ -213,11 +213,8 @@ def add_group(
     `ledgermq machine up` starts the new nodes as soon as their files are there; nothing is stopped.
     """
     from ledgermq.machines.files import write_machine
-    from ledgermq.machines.plan import REPLICAS
 
-    cluster = _machines_in(data)
-    names = machines.split(",") if machines else list(cluster.machines)[:REPLICAS]
-    broker, grown = cluster.with_group(names)
+    broker, grown = _machines_in(data).with_group(machines.split(",") if machines else None)
     for machine, members in grown.items():
         write_machine(data.absolute(), machine, members, None)
         for member in members:
@@ -246,7 +243,7 @@ def remove_group(
             path = data.absolute() / machine.name / MACHINE_FILE
             write_whole(path, machine.to_toml())
             remark(f"{path}: copy it to {machine.address} into {machine.home}.")
-    remark(f"First: ledgermq replication left {broker}")
+    remark(f"Before that: `ledgermq replication left {broker}` says whether something is left in it.")
 
 
 def _machines_in(data: Path) -> "Cluster":

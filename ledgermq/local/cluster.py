@@ -74,16 +74,19 @@ class LocalCluster:
             await self._wait_for_port("grpc", self.plan.grpc_port)
 
     async def _follow_plan(self) -> None:
-        """`ledgermq replication add` and `remove` change the groups of the plan while it runs.
-
-        Raises: UserError when the plan can't be read any more.
+        """`ledgermq replication add` and `remove` change the groups of the plan while it runs. Where the plan
+        cannot be read, or a process of it not be started, the cluster goes on.
         """
         seen_ns = self.plan.changed_ns
         while True:
             await asyncio.sleep(_PLAN_INTERVAL_S)
-            if self.plan.changed_ns != seen_ns:
-                seen_ns = self.plan.changed_ns
+            if self.plan.changed_ns == seen_ns:
+                continue
+            seen_ns = self.plan.changed_ns
+            try:
                 await self._become(require_plan(self.plan.data_dir))
+            except (UserError, OSError) as error:
+                self._say(f"The changed plan is not followed: {error}")
 
     async def _become(self, plan: ClusterPlan) -> None:
         """Start the groups that this plan has and the one before did not, and stop those that it lacks."""

@@ -22,11 +22,13 @@ from ledgermq.local.plan import (
 from ledgermq.machines.folders import CERTIFICATES, CONFIG, MemberPlan, read_config, writing
 from ledgermq.machines.plan import (
     MACHINE_FILE,
+    REPLICAS,
     Machine,
     MachinesPlan,
     load_machine,
     machine_keys,
     next_member,
+    placed_on,
 )
 from ledgermq.machines.unit import UNIT_FILE, unit_text
 from ledgermq.members import MemberFiles
@@ -126,17 +128,21 @@ class Cluster:
             is_joining=True,
         )
 
-    def with_group(self, machines: Sequence[str]) -> tuple[str, dict[Machine, list[MemberPlan]]]:
+    def with_group(
+        self, machines: Sequence[str] | None = None
+    ) -> tuple[str, dict[Machine, list[MemberPlan]]]:
         """The broker name of one more group, every machine as it is then, and the new group's members there.
-        Raises: UserError.
+        `machines`: where they run; None: as `cluster init` would place them. Raises: UserError.
         """
+        number = len(next(iter(self.machines.values())).brokers)
+        if machines is None:
+            machines = placed_on(list(self.machines), number, min(REPLICAS, len(self.machines)))
         unknown = [name for name in machines if name not in self.machines]
         if unknown:
             raise UserError(f"there is no machine {unknown[0]}; there are {', '.join(self.machines)}.")
-        first = next(iter(self.machines.values()))
-        number = len(first.brokers)
         if number == GROUPS_MAX:
             raise UserError(f"the cluster had {GROUPS_MAX} groups, and can have no more.")
+        first = next(iter(self.machines.values()))
         broker = broker_name_of(first.brokers[0], number)
         ids = [node_name(each) for each in numbers_of(number)[: len(machines)]]
         peers = {node: self.machines[name].address for node, name in zip(ids, machines, strict=True)}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -189,10 +189,9 @@ class MachinesPlan:
         """Member of the group -> its machine. The first machine of group g is the g-th, and the others follow
         it; numbers go by the order of machines, so that n0, n10, n20 are on one of three.
         """
-        names = list(self.addresses)
-        at = sorted((group + further) % len(names) for further in range(self.counts.replicas))
+        machines = placed_on(list(self.addresses), group, self.counts.replicas)
         return {
-            node_name(number): names[machine] for number, machine in zip(numbers_of(group), at, strict=False)
+            node_name(number): machine for number, machine in zip(numbers_of(group), machines, strict=False)
         }
 
     def preferred(self, group: int) -> str:
@@ -248,6 +247,12 @@ def machine_keys(
         **({} if preferred is None else {"preferredLeaderId": preferred}),
         **({} if client_tls == "disabled" else {"tlsMode": client_tls, **client_keys(certificates, node)}),
     }
+
+
+def placed_on(machines: Sequence[str], group: int, replicas: int) -> list[str]:
+    """On which of the machines a group has its members: from the g-th one on, in the order of machines."""
+    count = len(machines)
+    return [machines[at] for at in sorted((group + further) % count for further in range(replicas))]
 
 
 def counts_for(machines: int, groups: int | None, replicas: int | None, namesrvs: int | None) -> Counts:

@@ -179,7 +179,7 @@ def _apart(rule: Mapping[str, Any]) -> Any:
 
 
 def test_pods_have_no_more_rights_than_they_need(rendered: Rendered) -> None:
-    """Kubernetes' standard `restricted`, and a root that nobody changes."""
+    """Kubernetes' standard `restricted`, and a root that is read only."""
     for workload in rendered.workloads:
         pod = workload["spec"]["template"]["spec"]
         assert pod["automountServiceAccountToken"] is False

@@ -47,7 +47,7 @@ class FakeGroups(FakeBrokers):
         self.consumer_configs: dict[str, dict[str, Any]] = {A: {}, B: {}}
 
     def takes_part(self, address: str) -> bool:
-        return self.brokers[address].settings["brokerPermission"] == "6"
+        return self.brokers[address].settings.get("brokerPermission") != "4"
 
     def _answer(
         self, address: str, code: RequestCode, command: RemotingCommand, timeout_s: float
@@ -148,6 +148,13 @@ async def test_who_consumes_elsewhere_and_was_never_here_has_not_consumed_what_i
     assert view["reasons"] == ["Consumer groups have not consumed everything: late."]
 
 
+async def test_brokers_of_rocketmq_beside_are_not_asked(groups: FakeGroups) -> None:
+    groups.brokers[B].settings["brokerPermission"] = "4"
+    stock = FakeBroker("stock", "127.0.0.1:10921", is_stock=True)
+    groups.brokers[stock.address] = groups.listed[stock.address] = stock
+    assert (await view_of(groups))["isDrained"]
+
+
 async def test_a_release_that_does_not_say_what_is_left_is_not_taken_as_drained(groups: FakeGroups) -> None:
     groups.left = {}
     async with asking(groups) as client:
@@ -208,4 +215,4 @@ async def test_a_new_group_gets_what_it_lacks_and_nothing_of_the_brokers_own(gro
 async def test_a_group_is_not_copied_to_itself(groups: FakeGroups) -> None:
     async with asking(groups) as client:
         answered(await client.post(COPIED, json={"source": "broker-b"}), 409)
-        answered(await client.post(COPIED, json={"source": "nobody"}), 404)
+        answered(await client.post(COPIED, json={"source": "broker-x"}), 404)

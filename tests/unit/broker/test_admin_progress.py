@@ -102,7 +102,7 @@ async def test_a_group_of_very_many_topics_leaves_the_loop_to_others(operator: O
     assert {*(f"g{number}" for number in range(count)), "g", "h"} <= progress.groups.keys()
 
 
-async def test_topics_that_nobody_reads_and_what_waits_here_are_in_the_answer(tmp_path: Path) -> None:
+async def test_topics_without_a_reader_and_what_waits_here_are_in_the_answer(tmp_path: Path) -> None:
     operator = Operator(tmp_path, FakeEngine())
     await operator.parts.state.propose(
         *(PutTopic(TopicConfig(name, 1, 1)) for name in ("read", "left", "empty", "RMQ_SYS_TRACE_TOPIC")),
@@ -113,7 +113,6 @@ async def test_topics_that_nobody_reads_and_what_waits_here_are_in_the_answer(tm
     progress = await read(operator)
     assert (progress.unread, progress.unread_topics) == ({"left": 3}, 1)
     assert progress.waiting == {"delay": 0}
-    connect_client(operator)
 
 
 async def test_a_change_of_the_permission_ends_the_quiet(operator: Operator) -> None:
@@ -122,11 +121,3 @@ async def test_a_change_of_the_permission_ends_the_quiet(operator: Operator) -> 
     assert ((await read(operator)).quiet_ms or 0) >= 60_000
     await operator.ask(RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=4")
     assert ((await read(operator)).quiet_ms or 0) < 60_000
-
-
-async def test_puts_end_the_quiet_and_so_does_new_leadership(operator: Operator) -> None:
-    statistics = operator.parts.core.statistics
-    before = statistics.quiet_ms()
-    assert (await read(operator)).quiet_ms == before
-    statistics.begin()
-    assert statistics.quiet_ms() <= before

@@ -43,7 +43,7 @@ def following(**values: object) -> FakeEngine:
     return engine
 
 
-async def test_the_writable_leader_is_ready_and_asks_nobody(tmp_path: Path) -> None:
+async def test_the_writable_leader_is_ready_and_asks_no_other(tmp_path: Path) -> None:
     node = health(tmp_path, FakeEngine(leader_id="n0"), is_writable=True)
     assert (await node.ready()).is_good
     assert cast("KnownAge", node.read_index).wanted == []
@@ -52,7 +52,7 @@ async def test_the_writable_leader_is_ready_and_asks_nobody(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("leader_id", "words"), [(None, "no leader is known now"), ("n0", "leads but is not ready yet")]
 )
-async def test_without_a_leader_that_takes_messages_nobody_is_ready(
+async def test_without_a_leader_that_takes_messages_no_node_is_ready(
     tmp_path: Path, leader_id: str | None, words: str
 ) -> None:
     verdict = await health(tmp_path, FakeEngine(leader_id=leader_id), 0).ready()

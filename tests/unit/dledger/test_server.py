@@ -201,7 +201,7 @@ async def test_leader_that_resigns_waits_until_another_leads(tmp_path: Path) -> 
         await until(lambda: heir.server.role is Role.LEADER)
 
 
-async def test_leader_that_nobody_follows_resigns_at_once(tmp_path: Path) -> None:
+async def test_leader_of_a_group_of_one_resigns_at_once(tmp_path: Path) -> None:
     async with running_group(tmp_path, size=1) as group:
         leader = await elected(group)
         await leader.server.resign()

@@ -353,9 +353,9 @@ async def test_a_peer_that_comes_back_at_another_address_of_its_name_is_found(
 ) -> None:
     """As a pod does: its name is looked up for each attempt to connect."""
     loop = asyncio.get_running_loop()
-    look_up, nobody = loop.getaddrinfo, "127.0.0.99"
+    look_up, silent = loop.getaddrinfo, "127.0.0.99"
     async with scripted_node() as script:
-        answers = iter((nobody, nobody))
+        answers = iter((silent, silent))
 
         async def names(name: str, *rest: Any, **options: Any) -> Any:
             host = next(answers, script.address[0]) if name == "n1.group" else name

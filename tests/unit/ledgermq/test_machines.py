@@ -361,6 +361,16 @@ def test_one_more_group_on_some_machines(run: Run, tmp_path: Path) -> None:
     assert "can have no more" in run("add-group").err
 
 
+def test_one_more_group_of_five_machines_is_where_a_sixth_would_have_been(run: Run, tmp_path: Path) -> None:
+    init(run, ",".join(f"{name}=10.0.0.{at}" for at, name in enumerate("abcde", 1)), "--groups", "4")
+    added = run("add-group")
+    assert added.code == 0, added.err
+    here = {
+        name for name in "abcde" if any(node.startswith("n4") for node in load_machine(tmp_path / name).nodes)
+    }
+    assert here == {"a", "b", "e"}
+
+
 def test_a_group_is_taken_out_and_its_name_is_not_used_again(run: Run, tmp_path: Path) -> None:
     init(run)
     removed = run("remove-group", "broker-b")

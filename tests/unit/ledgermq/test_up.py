@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 from pathlib import Path
@@ -9,10 +10,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ledgermq.local.cluster import ready_table
+from ledgermq.local import cluster
+from ledgermq.local.cluster import LocalCluster, ready_table
 from ledgermq.local.foreground import forget_tls_of_others
 from ledgermq.local.plan import ClusterPlan
 from remoting.client.tls import client_tls_from
+from tests.support.polling import until
 
 PIDS = {"namesrv": 1234567, "n0": 1234568, "n1": 1234569, "n2": 1234570, "admin": 1234571, "grpc": 1234572}
 PIDS |= {"namesrv-2": 1234573}
@@ -45,3 +48,24 @@ def test_tls_that_the_environment_names_is_of_another_cluster(
     monkeypatch.setenv("LEDGERMQ_TLS_AUTHORITIES", "/another/ca.pem")
     forget_tls_of_others()
     assert client_tls_from(os.environ) is None
+
+
+async def test_a_plan_that_cannot_be_read_does_not_end_the_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_PLAN_INTERVAL_S", 0.001)
+    plan = ClusterPlan(tmp_path)
+    plan.save()
+    said: list[str] = []
+    following = asyncio.create_task(LocalCluster(plan, restart=False, say=said.append)._follow_plan())
+    try:
+        await asyncio.sleep(0)
+        (tmp_path / "cluster.toml").write_text("version = ")
+        await until(lambda: said != [])
+        assert "cluster.toml is not a TOML file" in said[0]
+        (tmp_path / "cluster.toml").unlink()
+        await until(lambda: len(said) > 1)
+        assert not following.done()
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
