@@ -216,8 +216,8 @@ class Brokers:
         )
 
     async def announce(self, address: str) -> bool:
-        """Have every node know by which connection to ask this endpoint about its clients; whether any of
-        them has answered.
+        """Have every node know by which connection to ask this endpoint about its clients; whether each has
+        answered, and every broker's leader is among them.
         """
         header = GrpcEndpointRequestHeader(address)
         try:
@@ -225,7 +225,8 @@ class Brokers:
         except StatusError as error:
             logger.info("no broker knows this endpoint: %s", error)
             return False
-        return any(await asyncio.gather(*(self._announce_to(node, header) for node in nodes)))
+        answered = await asyncio.gather(*(self._announce_to(node, header) for node in nodes))
+        return all(answered) and _is_whole(self._cluster)
 
     async def _announce_to(self, node: str, header: GrpcEndpointRequestHeader) -> bool:
         """A stock broker does not know the request, and needs not."""
@@ -309,11 +310,9 @@ class Brokers:
                 self._name_servers.failed(address, now_s)
                 continue
             self._name_servers.answered(address)
-            leaders = leaders_of(info.brokers.values())
-            is_whole = bool(info.brokers) and leaders.keys() == info.brokers.keys()
             self._cluster = info
-            self._cluster_end_s = self._loop.time() + (VALID_S if is_whole else PARTIAL_S)
-            self._leaders.learn(leaders)
+            self._cluster_end_s = self._loop.time() + (VALID_S if _is_whole(info) else PARTIAL_S)
+            self._leaders.learn(leaders_of(info.brokers.values()))
             return info
         raise StatusError(Code.PROXY_TIMEOUT, f"the name server gives no answer ({problem})")
 
@@ -409,3 +408,8 @@ def _config_key(code: RequestCode, name: str) -> str:
 def _may_be_done(error: RemotingError) -> bool:
     """Whether the broker may have carried out a request that ended so."""
     return not isinstance(error, NoLeaderError | ConnectFailedError | PendingRequestsFullError)
+
+
+def _is_whole(info: ClusterInfo) -> bool:
+    """Whether there are brokers, and the leader of each is known."""
+    return bool(info.brokers) and leaders_of(info.brokers.values()).keys() == info.brokers.keys()

@@ -19,8 +19,8 @@ TIMEOUT_MS: Final = 3_000
 """The broker waits 2 s for the endpoint."""
 ASKED_MAX: Final = 100
 """Clients of one answer of an endpoint."""
-BROKERS_MAX: Final = 3
-"""Asked one after the other: an endpoint is connected to every node that it reaches."""
+BROKERS_MAX: Final = 4
+"""Nodes asked one after the other: an endpoint is connected to every node that it reaches."""
 SHOWN_MAX: Final = 20
 """Clients of each endpoint in a report."""
 _WHAT: Final = "list of gRPC clients"
@@ -101,11 +101,13 @@ class GrpcClients:
         return views, asked
 
     async def _ask(self, address: str, skipped: int, count: int) -> _Answer:
-        """What the first broker that reaches the endpoint says. Raises: AskError."""
+        """What the first node that reaches the endpoint says; those that take writes are asked first: a node
+        that started a moment ago may not have the endpoint's connection yet. Raises: AskError.
+        """
         error = AskError(address, f"no broker is there that could ask the gRPC endpoint {address}")
         ext = {"address": address, "skipped": str(skipped), "count": str(count)}
-        masters = (await self._directory.masters()).values()
-        for broker in list(masters)[:BROKERS_MAX]:
+        brokers = await self._directory.current()
+        for broker in list(dict.fromkeys([*brokers.masters.values(), *brokers.addresses]))[:BROKERS_MAX]:
             try:
                 answer = await self._gateway.ask(
                     broker, RequestCode.LEDGERMQ_GRPC_CLIENTS, ext, timeout_ms=TIMEOUT_MS

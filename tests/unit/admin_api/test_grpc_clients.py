@@ -44,13 +44,14 @@ class StockMasters(FakeCluster):
 
     def __init__(self, count: int, answer: RemotingCommand | None = None) -> None:
         super().__init__()
+        self.slaves: dict[int, str] = {}
         self.masters = [f"127.0.0.1:{number}" for number in range(1, count + 1)]
         self.answer = answer
         self.asked_for: list[tuple[str, dict[str, str]]] = []
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
         if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
-            brokers = {at: BrokerData("DefaultCluster", at, {0: at}) for at in self.masters}
+            brokers = {at: BrokerData("DefaultCluster", at, {0: at, **self.slaves}) for at in self.masters}
             return RemotingCommand(0, body=format_cluster_info(ClusterInfo(brokers)))
         if command.code != RequestCode.LEDGERMQ_GRPC_CLIENTS:
             return RemotingCommand(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
@@ -90,6 +91,14 @@ async def test_the_next_broker_is_asked_where_the_first_one_does_not_reach_the_e
     with pytest.raises(NotFoundError, match=f"No gRPC endpoint {ENDPOINT} is connected to the brokers"):
         await clients_of(cluster).page(ENDPOINT, PageWanted())
     assert [at for at, _ in cluster.asked_for] == cluster.masters[:BROKERS_MAX]
+
+
+async def test_a_slave_is_asked_where_the_master_has_no_connection_of_the_endpoint_yet() -> None:
+    cluster = StockMasters(1)
+    cluster.slaves[1] = "127.0.0.1:99"
+    with pytest.raises(NotFoundError):
+        await clients_of(cluster).page(ENDPOINT, PageWanted())
+    assert [at for at, _ in cluster.asked_for] == [*cluster.masters, "127.0.0.1:99"]
 
 
 async def test_who_may_not_list_them_is_refused_once() -> None:

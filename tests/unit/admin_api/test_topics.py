@@ -186,7 +186,7 @@ async def test_list_of_two_thousand_topics_and_five_thousand_groups_asks_each_ma
         for number in range(5_000):
             broker.add_topic(f"%RETRY%group-{number:04}", 1)
     brokers = FakeBrokers(a, b)
-    async with asking(brokers, brokers_cache_ms=60_000) as client:
+    async with asking(brokers, brokers_cache_ms=60_000, history_interval_ms=600_000) as client:
         first = await client.get("/topics?kind=normal&pageSize=100")
         asked = brokers.asked.copy()
         answered(await client.get("/topics?kind=normal&pageSize=100&page=20"))

@@ -131,3 +131,17 @@ async def test_a_list_of_nodes_without_a_leader_is_read_again_soon(
     brokers = cluster.brokers()
     assert await brokers.nodes() == [NEW] * len(registered)
     assert await brokers.nodes() == [OLD]
+
+
+@pytest.mark.parametrize("nodes", [{0: OLD, 1: NEW}, {1: OLD}])
+async def test_the_endpoint_goes_on_until_every_node_knows_it(nodes: dict[int, str]) -> None:
+    """Nodes that start together register one after the other; the leader may not be the first."""
+    cluster = FakeCluster()
+    info = ClusterInfo({BROKER: BrokerData("DefaultCluster", BROKER, nodes)})
+    cluster.script(RequestCode.GET_BROKER_CLUSTER_INFO, answer(body=format_cluster_info(info)))
+    announced = RequestCode.LEDGERMQ_GRPC_ENDPOINT
+    cluster.script(announced, answer(), *[RemotingClosedError("gone")] * (len(nodes) - 1))
+    brokers = cluster.brokers()
+    assert not await brokers.announce("10.0.0.5:8081"), "one does not answer, or no leader is known"
+    cluster.script(announced, *[answer()] * len(nodes))
+    assert await brokers.announce("10.0.0.5:8081") == (0 in nodes)
