@@ -19,7 +19,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +33,16 @@ from bench.results_file import ROOT, save
 from bench.rivals import JavaDLedger
 from bench.sides import LedgerMQ, RemotingSide
 from bench.stock_java import produce
+from ledgermq.client import messaging_client
 from ledgermq.load.cluster import ask
+from ledgermq.load.run import Load, Run
 from ledgermq.local.cluster import write_files
 from ledgermq.local.plan import ClusterPlan, NodePlan
 from ledgermq.local.processes import PYTHON_MODULE, namesrv_command
 from remoting.client.routes import leaders_of
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.headers.admin import CreateTopicRequestHeader
 from remoting.route import DEFAULT_TOPIC
 from tests.integration.client_runs import finish, java_driver, read_report
 from tests.integration.waiting import wait_for
@@ -211,14 +219,18 @@ def shown(what: str, figures: dict[str, float]) -> dict[str, float]:
 
 
 LOADS = ({"threads": 64}, {"in_flight": 2000})
+OWN_LOADS = (64, 2000)
+"""Sends in flight of the lean load generator, over all groups: it leaves the processors to the brokers."""
+QUEUES = 8
 
 
-def throughput(name: str, groups: int, rounds: int, warm_s: float) -> dict[str, Any]:
+def throughput(name: str, groups: int, rounds: int, warm_s: float, *, is_lean: bool) -> dict[str, Any]:
     """Acknowledged messages a second of each load, the median of the rounds; and what the processes need."""
     with tempfile.TemporaryDirectory() as folder:
         side = SIDES[name](Path(folder) / "side", groups)
         try:
             start(side, groups)
+            make_topic(side, "BenchGroups")
             warm_up(side, "BenchGroups", warm_s)
             common = {
                 "namesrv": side.namesrv,
@@ -228,16 +240,52 @@ def throughput(name: str, groups: int, rounds: int, warm_s: float) -> dict[str, 
                 "warmup_s": 3,
             }
             found: dict[str, Any] = {}
-            for load in LOADS:
+            for load in () if is_lean else LOADS:
                 runs = [produce({**common, **load})["per_second"] for _ in range(rounds)]
                 kind = " ".join(f"{key} {value}" for key, value in load.items())
                 found[kind] = {"per_s": statistics.median(runs), "rounds": runs}
                 print(name, groups, kind, found[kind], flush=True)
+            for in_flight in OWN_LOADS:
+                runs = [own_load(side, "BenchGroups", in_flight) for _ in range(rounds)]
+                found[f"own {in_flight}"] = {"per_s": statistics.median(runs), "rounds": runs}
+                print(name, groups, f"own {in_flight}", found[f"own {in_flight}"], flush=True)
             found["memory"] = memory(side)
             print(name, groups, found["memory"], flush=True)
         finally:
             side.stop()
     return found
+
+
+def own_load(side: RemotingSide, topic: str, in_flight: int) -> float:
+    """Acknowledged messages a second, over all groups, of one generator for each group."""
+    addresses = sorted(leaders(side).values())
+    load = Load(in_flight=in_flight // len(addresses), size=SIZE, seconds=8, warmup_s=3)
+    with ProcessPoolExecutor(len(addresses), get_context("spawn")) as generators:
+        runs = [generators.submit(load_at, address, topic, load) for address in addresses]
+        return round(sum(each.result() for each in runs), 1)
+
+
+def load_at(address: str, topic: str, load: Load) -> float:
+    """Acknowledged messages a second at one leader."""
+    host, _, port = address.rpartition(":")
+    targets = [(topic, queue) for queue in range(QUEUES)]
+    return Run(load, (host, int(port)), targets).measure().per_second
+
+
+def make_topic(side: RemotingSide, topic: str) -> None:
+    """In every group: one that a first send makes may be in one of them only."""
+    fields = CreateTopicRequestHeader(topic, DEFAULT_TOPIC, QUEUES, QUEUES).ext_fields()
+
+    async def make(addresses: Sequence[str]) -> set[int]:
+        client = messaging_client()
+        request = RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=fields)
+        try:
+            return {(await client.invoke(address, request)).code for address in addresses}
+        finally:
+            await client.close()
+
+    codes = asyncio.run(make(list(leaders(side).values())))
+    assert codes == {ResponseCode.SUCCESS}, codes
 
 
 def memory(side: RemotingSide) -> dict[str, float]:
@@ -264,11 +312,12 @@ def main() -> None:
     parser.add_argument("--sides", nargs="*", default=["ledgermq", "java-dledger"], choices=SIDES)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warm", type=float, default=25, metavar="SECONDS", help="of load before")
+    parser.add_argument("--lean", action="store_true", help="throughput without the stock Java client")
     parser.add_argument("--save", help="name of the file in bench/results")
     arguments = parser.parse_args()
     end_on_signals()
     loads = [round(value, 2) for value in os.getloadavg()]
-    measure = gaps if arguments.what == "gaps" else throughput
+    measure = gaps if arguments.what == "gaps" else partial(throughput, is_lean=arguments.lean)
     result: dict[str, Any] = {}
     for groups in arguments.groups:
         for name in arguments.sides:

@@ -259,6 +259,10 @@ class BrokerConfig(BaseModel):
     """Replies are also stored in `<cluster>_REPLY_TOPIC`; see docs/consuming.md#request-and-reply."""
     broker_permission: Live[int] = Field(default=6, alias="brokerPermission", ge=0, le=7)
     """4: may only be read, 2: only be written; goes to clients with every topic's route."""
+    refuse_messages: Live[bool] = Field(default=False, alias="refuseMessages")
+    """Sends are answered 14, and stock clients try another broker; for a group that is about to be removed.
+    Retries of consumers are still taken.
+    """
     enable_property_filter: Live[bool] = Field(default=False, alias="enablePropertyFilter")
     """Consumers may filter by SQL92 expressions over properties; as in RocketMQ not by default."""
     filter_support_retry: Live[bool] = Field(default=False, alias="filterSupportRetry")

@@ -3,14 +3,16 @@ new one gets the topics and consumer groups of another.
 
 `brokerPermission` 4 takes the group's queues out of the routes that producers choose from. Sends of producers
 that have an older route are still taken, so that none of them fails: stock clients ask for routes each 30 s.
+Once nothing is left, `refuseMessages` has these refused too, and what is left is looked at again: a message
+that came between the first look and the end of the group's nodes would be lost.
 """
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from admin_api.changes import (
     Action,
@@ -35,10 +37,13 @@ from broker.admin.types import ProgressMessage
 
 QUIET_MS: Final = 60_000
 """Stock clients ask for routes each 30 s."""
+REFUSED_QUIET_MS: Final = 10_000
+"""A send that was taken before the group refused them is answered within 5 s."""
 LAGS_MAX: Final = 100
 NAMED_MAX: Final = 20
 BROADCASTING: Final = "BROADCASTING"
 PERMISSION: Final = "brokerPermission"
+REFUSAL: Final = "refuseMessages"
 
 
 class LagHere(Schema):
@@ -54,6 +59,7 @@ class DrainingView(Schema):
 
     group: str
     accepts_messages: bool = Field(description="false: routes give its queues for reading only")
+    refuses_messages: bool = Field(description="true: sends by older routes are refused as well")
     is_drained: bool = Field(description="nothing would be lost with it")
     reasons: list[str] = Field(description="why it is not drained, in sentences")
     quiet_ms: int | None = Field(description="since the last message was stored; null: unknown")
@@ -70,6 +76,17 @@ class AcceptedMessages(RequestSchema):
     """Whether producers may choose the group's queues."""
 
     accepted: bool
+    refused: bool | None = Field(
+        default=None,
+        description="true: refuse also sends of producers with an older route, once nothing is left; "
+        "null: they are taken if `accepted`, and as before if not",
+    )
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Self:
+        if self.accepted and self.refused:
+            raise ValueError("`accepted` and `refused` exclude each other")
+        return self
 
 
 class SettingsSource(RequestSchema):
@@ -103,6 +120,7 @@ class Draining:
         return DrainingView(
             group=group,
             accepts_messages=accepts,
+            refuses_messages=progress.refuses_messages is True,
             is_drained=not reasons,
             reasons=reasons,
             quiet_ms=progress.quiet_ms,
@@ -133,23 +151,32 @@ class Draining:
         """Raises: NotFoundError, UnavailableError."""
         return address_of_leader(await self._replication.find(group))
 
-    def accept(self, group: str, *, accepted: bool) -> FunctionChange:
+    def accept(self, group: str, wanted: AcceptedMessages) -> FunctionChange:
         """The change that lets producers choose the group's queues, or not."""
+        changed: dict[str, str] = {}
 
         async def preview() -> Preview:
             found = await self._replication.find(group)
-            present_leader(found)
-            before = found.accepts_messages is not False
-            if before is accepted:
+            progress = await self._groups.progress(address_of_leader(found))
+            accepts, refuses = found.accepts_messages is not False, progress is not None and bool(progress.refuses_messages)
+            refused = wanted.refused if wanted.refused is not None else refuses and not wanted.accepted
+            changed.clear()
+            effects: list[Effect] = []
+            if accepts is not wanted.accepted:
+                changed[PERMISSION] = "6" if wanted.accepted else "4"
+                effects.append(Effect("accepts messages", _word(accepts), _word(wanted.accepted)))
+            if refuses is not refused:
+                changed[REFUSAL] = "true" if refused else "false"
+                effects.append(Effect("refuses messages by older routes", _word(refuses), _word(refused)))
+            if not effects:
                 return Preview(action, target, (), ("Nothing would change.",))
-            effect = Effect("accepts messages", _word(before), _word(accepted))
-            warnings = () if accepted else (await self._warning(group),)
-            return Preview(action, target, (effect,), warnings, is_destructive=not accepted)
+            warnings = () if wanted.accepted else (await self._warning(group),)
+            return Preview(action, target, tuple(effects), warnings, is_destructive=not wanted.accepted)
 
         async def carry_out(_: Preview) -> Sequence[Outcome]:
             address = await self._leader_address(group)
-            await self._replication.configs.change(address, {PERMISSION: "6" if accepted else "4"})
-            return (Outcome(f"{PERMISSION} of {group}", ok=True),)
+            await self._replication.configs.change(address, changed)
+            return (Outcome(f"{', '.join(changed)} of {group}", ok=True),)
 
         action, target = Action.GROUP_WRITES, f"replication group {group}"
         return FunctionChange(action, target, preview, carry_out)
@@ -235,8 +262,8 @@ def address_of_leader(group: GroupView) -> str:
     return address
 
 
-def _word(accepts: bool) -> str:
-    return "yes" if accepts else "no"
+def _word(is_so: bool) -> str:
+    return "yes" if is_so else "no"
 
 
 def _queues(config: TopicConfig) -> str:
@@ -271,6 +298,8 @@ def _reasons(
     assert progress.quiet_ms is not None
     if accepts:
         yield "It accepts messages."
+    if progress.refuses_messages:
+        least_ms = min(least_ms, REFUSED_QUIET_MS)
     if progress.quiet_ms < least_ms:
         ago_s, least_s = progress.quiet_ms // 1_000, least_ms // 1_000
         what = "a message was stored, a setting was changed, or its leader is new"

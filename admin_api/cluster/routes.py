@@ -276,6 +276,7 @@ _DRAINING: Final = shown(
     DrainingView(
         group="broker-b",
         accepts_messages=False,
+        refuses_messages=False,
         is_drained=False,
         reasons=["Consumer groups have not consumed everything: billing."],
         quiet_ms=94_000,
@@ -303,8 +304,10 @@ async def get_draining(services: ServicesDep, group: ReplicationGroup) -> Draini
 async def put_accepts_messages(
     services: ServicesDep, make: MakeDep, group: ReplicationGroup, wanted: AcceptedMessages
 ) -> Response:
-    """The first step of a group's removal. Sends of producers that have an older route are still taken."""
-    return await make(services.draining.accept(group, accepted=wanted.accepted))
+    """The first step of a group's removal. Sends of producers that have an older route are still taken, until
+    they are `refused`: the last step but one, after which what is left is looked at again.
+    """
+    return await make(services.draining.accept(group, wanted))
 
 
 @replication_router.post(

@@ -116,6 +116,7 @@ class ProgressAdmin:
                 "waiting": {kind: count() for kind, count in self._waiting.items()},
                 "unread": dict(sorted(unread.items())[:UNREAD_MAX]),
                 "unreadTopics": len(unread),
+                "refusesMessages": self._config.refuse_messages,
             },
         )
 

@@ -294,6 +294,8 @@ class ProgressMessage(_Message):
     """Messages of topics for which no group has offsets or is online, of UNREAD_MAX topics."""
     unread_topics: int | None = None
     """How many such topics there are."""
+    refuses_messages: bool | None = None
+    """Whether no send is taken any more (refuseMessages)."""
 
     def to_json(self) -> bytes:
         return self.model_dump_json(by_alias=True).encode()

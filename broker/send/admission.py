@@ -371,6 +371,9 @@ class Admission:
             raise RequestError(ResponseCode.INVALID_PARAMETER, error)
         if not may_send_to(name):
             raise RequestError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        if self._config.refuse_messages and not name.startswith(RETRY_PREFIX):
+            remark = f"{self._config.broker_name} takes no more messages: it is to be removed"
+            raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
         config = self._state.topics.get(name)
         if config is None:
             return NeedsTopic(self._topic_to_create(header))

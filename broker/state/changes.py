@@ -195,13 +195,16 @@ _SETTINGS_OF_LEVEL_3: Final = frozenset(
         "priorityOrderAsc",
         "quotaExemptAddresses",
         "quotasOnLoopback",
+        "refuseMessages",
         "userBytesPerSecond",
         "userConnectionsMax",
         "userInFlightMax",
         "userRequestsPerSecond",
     }
 )
-"""Keys that release 0.1.0 keeps and does not obey: rights and quotas would end whenever such a node leads."""
+"""Keys that release 0.1.0 keeps and does not obey: rights, quotas and a refusal would end whenever such a node
+leads.
+"""
 
 
 def format_level_of(change: Change) -> int:

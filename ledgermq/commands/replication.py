@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,6 +13,10 @@ from ledgermq.commands.cluster import is_well, read_cluster
 from ledgermq.errors import NOT_DONE, WRONG_USAGE, UserError
 from ledgermq.options import DEFAULT_DATA_DIR, DataDir, DryRun, Yes
 from ledgermq.output import Column, Json, Styled, printable, remark, show_table, write
+
+if TYPE_CHECKING:
+    from admin_api.changes import Change
+    from admin_api.services import Services
 
 app = typer.Typer(
     name="replication",
@@ -46,10 +50,15 @@ def drain(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Take a group's queues out of the routes of producers; consumers go on. `fill` takes it back."""
+    """Take a group's queues out of the routes of producers; consumers go on. `fill` takes it back.
+
+    With --wait the group refuses messages in the end: it can be removed.
+    """
     change(call, _accepting(group, accepted=False), yes=yes, dry_run=dry_run)
     if wait and not dry_run:
         _wait_until_drained(call, group)
+        _refuse_messages(call, group)
+        remark(f"Nothing is left in {group}.")
 
 
 @app.command()
@@ -59,13 +68,14 @@ def fill(call: Call, group: Group, yes: Yes = False, dry_run: DryRun = False) ->
     change(call, _accepting(group, accepted=True), yes=yes, dry_run=dry_run)
 
 
-def _accepting(group: str, *, accepted: bool) -> ChangeCall:
-    return ChangeCall(
-        "PUT",
-        path_of("replication", group, "accepts-messages"),
-        lambda services: services.draining.accept(group, accepted=accepted),
-        {"accepted": accepted},
-    )
+def _accepting(group: str, *, accepted: bool, refused: bool | None = None) -> ChangeCall:
+    def accept(services: "Services") -> "Change":
+        from admin_api.cluster.draining import AcceptedMessages
+
+        return services.draining.accept(group, AcceptedMessages(accepted=accepted, refused=refused))
+
+    body = {"accepted": accepted, "refused": refused}
+    return ChangeCall("PUT", path_of("replication", group, "accepts-messages"), accept, body)
 
 
 @app.command(name="copy-settings")
@@ -131,6 +141,8 @@ def remove(
         view = read_draining(call, group)
         if not view["isDrained"]:
             raise UserError(f"{group} is not drained. {' '.join(view['reasons'])}")
+        if not view["refusesMessages"]:
+            _refuse_messages(call, group)
     smaller.save()
     remark(f"{group} is removed; its files stay in {smaller.data_dir}.")
 
@@ -143,6 +155,8 @@ def read_draining(call: Call, group: str) -> Json:
 
 def show_draining(view: Json) -> None:
     accepts = "accepts messages" if view["acceptsMessages"] else "accepts no messages"
+    if view["refusesMessages"]:
+        accepts = "refuses messages"
     state = "nothing is left in it" if view["isDrained"] else "it is not drained"
     write(Styled(printable(f"{view['group']} {accepts}; {state}.")))
     for reason in view["reasons"]:
@@ -172,7 +186,12 @@ def _wait_until_drained(call: Call, group: str) -> None:
             for reason in view["reasons"]:
                 remark(printable(str(reason)))
         time.sleep(POLL_S)
-    remark(f"Nothing is left in {group}.")
+
+
+def _refuse_messages(call: Call, group: str) -> None:
+    """Also of producers with an old route, so that none comes after the last look. Raises: UserError."""
+    change(call, _accepting(group, accepted=False, refused=True), yes=True, dry_run=False)
+    _wait_until_drained(call, group)
 
 
 def _wait_until_writable(call: Call, group: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from admin_api.changes import ChangeRefusedError, FunctionChange
-from admin_api.cluster.draining import Draining, address_of_leader
+from admin_api.cluster.draining import AcceptedMessages, Draining, address_of_leader
 from admin_api.cluster.reader import ClusterReader
 from admin_api.cluster.replication import Replication
 from admin_api.errors import ServiceError
@@ -121,8 +121,11 @@ class GroupsOperator:
         if self._draining is None:
             self._draining = self.rng.choice([each for each in self.sites.names() if each in self._made])
         name = self._draining
-        await self._until_done(lambda: _carry_out(tools.draining.accept(name, accepted=False)))
+        await self._until_done(lambda: _carry_out(tools.draining.accept(name, AcceptedMessages(accepted=False))))
         self.sites.trace("operator", f"drains {name}")
+        await self._until_done(partial(self._is_left, tools, name))
+        refused = AcceptedMessages(accepted=False, refused=True)
+        await self._until_done(lambda: _carry_out(tools.draining.accept(name, refused)))
         await self._until_done(partial(self._is_left, tools, name))
         await asyncio.sleep(self.rng.random() * REMOVE_MAX_S)
         self._is_drained = True

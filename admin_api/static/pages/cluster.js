@@ -202,7 +202,7 @@ async function showLeft(group) {
   try {
     const left = await ask(`${pathOf(group)}/draining`);
     await showDialog(title, html`
-      ${left.isDrained && html`<p>Nothing: it can be removed.</p>`}
+      ${left.isDrained && html`<p>${left.refusesMessages ? "Nothing: it can be removed." : `Nothing. Before you remove it, have it refuse producers with old routes: ledgermq replication drain ${group.group} --wait`}</p>`}
       ${left.reasons.map((reason) => html`<p>${reason}</p>`)}
       ${left.lags.length > 0 && html`<${Table} label="Not consumed" columns=${LAGS} keyOf=${(row) => `${row.consumerGroup} ${row.topic}`} rows=${left.lags} />`}`);
   } catch (error) {

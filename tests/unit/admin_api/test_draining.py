@@ -31,7 +31,8 @@ class FakeGroups(FakeBrokers):
         super().__init__(FakeBroker("broker-a", A), FakeBroker("broker-b", B))
         for broker in self.brokers.values():
             broker.settings["brokerPermission"] = "6"
-            broker.runtime_keys = "brokerPermission"
+            broker.settings["refuseMessages"] = "false"
+            broker.runtime_keys = "brokerPermission,refuseMessages"
             broker.facts = {
                 "role": NodeRole.LEADER,
                 "leader_id": "n0",
@@ -56,7 +57,10 @@ class FakeGroups(FakeBrokers):
             self.brokers[address].facts["accepts_messages"] = self.takes_part(address)
         if code is RequestCode.LEDGERMQ_GROUP_PROGRESS:
             self.on_progress(code)
-            progress = ProgressMessage(broker_name="broker-b", at_ms=1, groups=self.consumers, **self.left)
+            refuses = self.brokers[address].settings["refuseMessages"] == "true"
+            progress = ProgressMessage(
+                broker_name="broker-b", at_ms=1, groups=self.consumers, refuses_messages=refuses, **self.left
+            )
             return RemotingCommand(code=0, body=progress.to_json())
         if code is RequestCode.GET_ALL_CONSUMER_OFFSET:
             rows = {f"{topic}@{group}": {"0": 3} for topic, group in self.offsets[address]}
@@ -180,6 +184,28 @@ async def test_a_group_stops_taking_messages_once_confirmed(groups: FakeGroups) 
         }
         answered(await client.put(ACCEPTS, json={"accepted": True}))
     assert groups.brokers[B].settings["brokerPermission"] == "6"
+
+
+async def test_a_group_that_is_left_refuses_messages_and_is_looked_at_again(groups: FakeGroups) -> None:
+    groups.brokers[B].settings["brokerPermission"] = "4"
+    async with asking(groups) as client:
+        body = {"accepted": False, "refused": True}
+        preview = answered(await client.put(ACCEPTS, json=body))
+        query = {"dryRun": "false", "confirmation": preview["confirmation"]}
+        answered(await client.put(ACCEPTS, json=body, params=query))
+        assert [effect["subject"] for effect in preview["effects"]] == ["refuses messages by older routes"]
+        groups.left["quiet_ms"] = 9_999
+        view = answered(await client.get(DRAINING))
+        assert (view["refusesMessages"], view["isDrained"]) == (True, False)
+        assert "wait for 10 s" in view["reasons"][0]
+        groups.left["quiet_ms"] = 10_000
+        assert answered(await client.get(DRAINING))["isDrained"]
+        again = answered(await client.put(ACCEPTS, json={"accepted": False}))
+        assert again["warnings"] == ["Nothing would change."]
+        answered(await client.put(ACCEPTS, json={"accepted": True}))
+        answered(await client.put(ACCEPTS, json={"accepted": True, "refused": True}), 422)
+    settings = groups.brokers[B].settings
+    assert (settings["brokerPermission"], settings["refuseMessages"]) == ("6", "false")
 
 
 async def test_the_last_group_that_takes_messages_is_named(groups: FakeGroups) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.state.changes import PutTopic
+from broker.state.changes import PutSettings, PutTopic
 from broker.state.topics import STATE_TOPIC, TopicConfig
 from commitlog.log import PutStatus
 from commitlog.record import parse_properties
@@ -147,6 +147,20 @@ async def test_a_broker_that_may_not_be_written_takes_nothing_for_ordered_topics
     await bench.parts.state.propose(PutTopic(TopicConfig("ordered", 4, 4, is_ordered=True)))
     answer = await bench.answer(send_request("ordered"))
     assert (answer.code, answer.remark) == (16, "the broker[127.0.0.1] sending message is forbidden")
+    assert (await bench.answer(send_request("t"))).code == 0
+
+
+async def test_a_broker_that_is_to_be_removed_takes_only_retries(tmp_path: Path) -> None:
+    """Stock producers try another broker after code 14; a consumer sends back what it got from this one."""
+    bench = await make_bench(tmp_path)
+    assert (await bench.answer(send_request("t"))).code == 0
+    await bench.parts.state.propose(PutSettings({"refuseMessages": "true"}))
+    for topic in ("t", "new"):
+        answer = await bench.answer(send_request(topic))
+        assert (answer.code, "to be removed" in (answer.remark or "")) == (14, True)
+    assert "new" not in bench.parts.state.topics
+    assert (await bench.answer(send_request("%RETRY%g", reconsume_times=1))).code == 0
+    await bench.parts.state.propose(PutSettings({"refuseMessages": "false"}))
     assert (await bench.answer(send_request("t"))).code == 0
 
 

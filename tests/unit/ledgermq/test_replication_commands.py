@@ -66,9 +66,10 @@ def test_drain_waits_until_nothing_is_left_and_fill_takes_it_back(
     ran = command(run, "drain", "broker-b", "--wait", "--yes")
     assert ran.code == 0, ran.err
     assert "Nothing is left in broker-b." in ran.err
-    assert groups.brokers[B].settings["brokerPermission"] == "4"
+    settings = groups.brokers[B].settings
+    assert (settings["brokerPermission"], settings["refuseMessages"]) == ("4", "true")
     assert command(run, "fill", "broker-b").code == 0
-    assert groups.brokers[B].settings["brokerPermission"] == "6"
+    assert (settings["brokerPermission"], settings["refuseMessages"]) == ("6", "false")
 
 
 def test_a_group_is_removed_when_it_is_drained_or_by_force(
@@ -82,6 +83,7 @@ def test_a_group_is_removed_when_it_is_drained_or_by_force(
     assert load_plan(tmp_path) == plan
     groups.brokers[B].settings["brokerPermission"] = "4"
     assert command(run, "remove", "broker-b", "--data", str(tmp_path)).code == 0
+    assert groups.brokers[B].settings["refuseMessages"] == "true"
     assert command(run, "remove", "broker-c", "--data", str(tmp_path), "--force").code == 0
     assert load_plan(tmp_path) == plan.without_group("broker-b").without_group("broker-c")
     assert command(run, "remove", "broker-a", "--data", str(tmp_path), "--force").code == 1
