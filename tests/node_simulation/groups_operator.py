@@ -121,7 +121,9 @@ class GroupsOperator:
         if self._draining is None:
             self._draining = self.rng.choice([each for each in self.sites.names() if each in self._made])
         name = self._draining
-        await self._until_done(lambda: _carry_out(tools.draining.accept(name, AcceptedMessages(accepted=False))))
+        await self._until_done(
+            lambda: _carry_out(tools.draining.accept(name, AcceptedMessages(accepted=False)))
+        )
         self.sites.trace("operator", f"drains {name}")
         await self._until_done(partial(self._is_left, tools, name))
         refused = AcceptedMessages(accepted=False, refused=True)
