@@ -158,10 +158,8 @@ class Draining:
         async def preview() -> Preview:
             found = await self._replication.find(group)
             progress = await self._groups.progress(address_of_leader(found))
-            accepts, refuses = (
-                found.accepts_messages is not False,
-                progress is not None and bool(progress.refuses_messages),
-            )
+            accepts = found.accepts_messages is not False
+            refuses = progress is not None and bool(progress.refuses_messages)
             refused = wanted.refused if wanted.refused is not None else refuses and not wanted.accepted
             changed.clear()
             effects: list[Effect] = []

@@ -202,9 +202,7 @@ _SETTINGS_OF_LEVEL_3: Final = frozenset(
         "userRequestsPerSecond",
     }
 )
-"""Keys that release 0.1.0 keeps and does not obey: rights, quotas and a refusal would end whenever such a node
-leads.
-"""
+"""Keys that release 0.1.0 keeps and does not obey: what they say would end whenever such a node leads."""
 
 
 def format_level_of(change: Change) -> int:
