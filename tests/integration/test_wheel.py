@@ -29,6 +29,8 @@ LEFT_OUT = {"__pycache__"}
 COMPILED = ".so"
 """Made in place in a checkout; a wheel has its own, or none."""
 LIMIT_S = 60
+READY_LIMIT_S = 90.0
+"""A first start writes the bytecode of everything."""
 STOP_LIMIT_S = 20.0
 
 
@@ -136,7 +138,7 @@ def up(installed: Installed) -> Iterator[dict[str, str]]:
             lines = out.read_text(encoding="utf-8").splitlines()
             return next((line for line in lines if line.startswith("READY ")), None)
 
-        yield json.loads(wait_for("READY", ready, 30.0).removeprefix("READY "))
+        yield json.loads(wait_for("READY", ready, READY_LIMIT_S).removeprefix("READY "))
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(STOP_LIMIT_S) == 0
