@@ -230,6 +230,7 @@ def throughput(name: str, groups: int, rounds: int, warm_s: float, *, is_lean: b
         side = SIDES[name](Path(folder) / "side", groups)
         try:
             start(side, groups)
+            time.sleep(SETTLE_S)  # each group's preferred leader takes over
             make_topic(side, "BenchGroups")
             warm_up(side, "BenchGroups", warm_s)
             common = {
