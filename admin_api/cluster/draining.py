@@ -171,13 +171,14 @@ class Draining:
                 effects.append(Effect("refuses messages by older routes", _word(refuses), _word(refused)))
             if not effects:
                 return Preview(action, target, (), ("Nothing would change.",))
-            warnings = () if wanted.accepted else (await self._warning(group),)
+            leaves = accepts and not wanted.accepted
+            warnings = (await self._warning(group),) if leaves else ()
             return Preview(action, target, tuple(effects), warnings, is_destructive=not wanted.accepted)
 
         async def carry_out(_: Preview) -> Sequence[Outcome]:
             address = await self._leader_address(group)
             await self._replication.configs.change(address, changed)
-            return (Outcome(f"{', '.join(changed)} of {group}", ok=True),)
+            return (Outcome(target, ok=True),)
 
         action, target = Action.GROUP_WRITES, f"replication group {group}"
         return FunctionChange(action, target, preview, carry_out)

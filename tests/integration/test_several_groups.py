@@ -83,9 +83,7 @@ async def test_no_send_fails_when_the_leader_of_one_group_dies(
     finally:
         stop.touch()
         sends = await asyncio.to_thread(finish, producer, out)
-    first = next(number for number, row in enumerate(sends) if row["status"] == "SEND_OK")
-    assert first < SENDS / 10, "a machine with much to do may be late with the first answers"
-    assert [row for row in sends[first:] if row["status"] != "SEND_OK"] == []
+    assert [row for row in sends if row["status"] != "SEND_OK"] == []
     times = [row["at_ms"] for row in sends]
     measured("longest time between two sends of two groups, ms", max(b - a for a, b in pairwise(times)))
     consumed = await asyncio.to_thread(consume, driver, given, len(sends))

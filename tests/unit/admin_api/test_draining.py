@@ -194,6 +194,7 @@ async def test_a_group_that_is_left_refuses_messages_and_is_looked_at_again(grou
         query = {"dryRun": "false", "confirmation": preview["confirmation"]}
         answered(await client.put(ACCEPTS, json=body, params=query))
         assert [effect["subject"] for effect in preview["effects"]] == ["refuses messages by older routes"]
+        assert preview["warnings"] == [], "it left the routes before"
         groups.left["quiet_ms"] = 9_999
         view = answered(await client.get(DRAINING))
         assert (view["refusesMessages"], view["isDrained"]) == (True, False)
