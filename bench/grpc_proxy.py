@@ -33,9 +33,9 @@ from bench.rivals import ROCKETMQ_VERSION, JavaDLedger, class_path, start_proxy
 from bench.sides import LedgerMQ, RemotingSide
 from bench.summary import Measured, failed, values
 from bench.text_table import number, text_table
-from ledgermq.client import messaging_client
 from ledgermq.errors import UserError
 from ledgermq.load.cluster import ask
+from ledgermq.messaging import messaging_client
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bench.results_file import save
-from ledgermq.client import tls_credentials
 from ledgermq.load.cluster import LoadCluster, ask
 from ledgermq.load.run import Load, LoadResult, Run
+from ledgermq.messaging import tls_credentials
 from remoting.acl import signer_from
 
 TOPICS_AT_ONCE = 32

@@ -16,9 +16,9 @@ from bench import stock_java
 from bench.processes import END, READY, WARM, Marks, Usage, UsageMeter, cpu_time_s, figures_of
 from bench.rivals import rivals_folder
 from bench.sides import RemotingSide, Side
-from ledgermq.client import tls_credentials
 from ledgermq.load.cluster import ask
 from ledgermq.load.run import Load, Run
+from ledgermq.messaging import tls_credentials
 
 OWN_QUEUES = 8
 ROUTE_POLL_MS = 1_000

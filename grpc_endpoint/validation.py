@@ -9,10 +9,11 @@ from functools import lru_cache
 from typing import Final
 
 from broker.state.groups import group_name_error
-from broker.state.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, topic_name_error
+from broker.state.topics import SYSTEM_PREFIX, SYSTEM_TOPICS
 from grpc_endpoint.messaging_pb2 import Code, Resource
 from grpc_endpoint.properties import SYSTEM_PROPERTIES
 from grpc_endpoint.status import StatusError
+from remoting.topic_names import topic_name_error
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 USER_PROPERTIES_MAX: Final = 128

@@ -1,7 +1,7 @@
-"""Bodies that producers sent compressed (bit 0 of sysFlag), as RocketMQ's clients unpack them. Pure.
+"""Compressed bodies (bit 0 of sysFlag), packed and unpacked as by RocketMQ's clients. Pure.
 
 RocketMQ 4 knows zlib only; RocketMQ 5 names the kind in three more bits. zlib is always there; LZ4 (its frame
-format) and Zstandard are unpacked where the libraries `lz4` and `zstandard` are installed.
+format) and Zstandard where the libraries `lz4` and `zstandard` are installed.
 """
 
 import importlib
@@ -12,13 +12,35 @@ COMPRESSED: Final = 0x1
 _KIND_SHIFT: Final = 8
 _KIND_MASK: Final = 0x7
 _KINDS: Final = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
+_NUMBERS: Final = {"lz4": 1, "zstd": 2, "zlib": 3}
 _WINDOW_BYTES_MAX: Final = 128 * 1024 * 1024
 """The most that Zstandard itself uses by default."""
 _LIBRARIES: Final = {"lz4": "lz4.frame", "zstd": "zstandard"}
 
 
 class BodyError(ValueError):
-    """The body cannot be unpacked; the text is a sentence for people."""
+    """The body cannot be packed or unpacked; the text is a sentence for people."""
+
+
+def compressed_flags(kind: str) -> int:
+    """The bits of sysFlag that name this compression. Raises BodyError for an unknown one."""
+    if kind not in _NUMBERS:
+        raise BodyError(f"{kind[:20]!r} is no compression: {', '.join(_NUMBERS)} are")
+    return COMPRESSED | _NUMBERS[kind] << _KIND_SHIFT
+
+
+def pack_body(body: bytes, kind: str, level: int) -> bytes:
+    """The body compressed by `zlib`, `lz4` or `zstd`; the level is the library's.
+
+    Raises BodyError for an unknown kind, or where its library is not installed.
+    """
+    compressed_flags(kind)
+    if kind == "zlib":
+        return zlib.compress(body, level)
+    library = _library(kind, "send")
+    if kind == "lz4":
+        return bytes(library.compress(body, compression_level=level))
+    return bytes(library.ZstdCompressor(level=level).compress(body))
 
 
 def compression_of(sys_flag: int) -> str | None:
@@ -62,14 +84,21 @@ def _unpack(body: bytes, sys_flag: int, bytes_max: int) -> tuple[bytes, bool]:
         return _inflate(zlib.decompressobj(), body, bytes_max, zlib.error)
     if kind not in _LIBRARIES:
         raise BodyError(f"sysFlag {sys_flag:#x} names a compression that is {kind}")
-    try:
-        library: Any = importlib.import_module(_LIBRARIES[kind])
-    except ImportError:
-        name = _LIBRARIES[kind].partition(".")[0]
-        raise BodyError(f"the body is compressed by {kind}; install the library {name} to see it") from None
+    library = _library(kind, "see")
     if kind == "lz4":
         return _inflate(library.LZ4FrameDecompressor(), body, bytes_max, RuntimeError)
     return _read_zstd(library, body, bytes_max)
+
+
+def _library(kind: str, what: str) -> Any:
+    """Raises BodyError."""
+    try:
+        return importlib.import_module(_LIBRARIES[kind])
+    except ImportError:
+        name = _LIBRARIES[kind].partition(".")[0]
+        raise BodyError(
+            f"the body is compressed by {kind}; install the library {name} to {what} it"
+        ) from None
 
 
 def _inflate(unpacker: Any, body: bytes, bytes_max: int, problem: type[Exception]) -> tuple[bytes, bool]:

@@ -12,6 +12,7 @@ from admin_api.schema import Page, Schema
 from admin_api.sources.brokers import BrokerDirectory
 from admin_api.sources.messages import MessageSource
 from admin_api.sources.offsets import BoundsRow, OffsetSource
+from remoting.topic_names import DLQ_PREFIX
 
 
 class DlqView(Schema):
@@ -25,7 +26,6 @@ class DlqView(Schema):
     is_partial: bool = Field(default=False, description="a broker that has some of them did not answer")
 
 
-DLQ_PREFIX: Final = "%DLQ%"
 GROUPS_AT_ONCE_MAX: Final = 16
 
 

@@ -11,22 +11,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Preview
-from admin_api.dead_letters.queues import DLQ_PREFIX
 from admin_api.dead_letters.service import Dlq, DlqResendOrder, DlqTarget, Scan
 from admin_api.errors import InvalidError, NotFoundError, UnavailableError
 from admin_api.gateway import AskError
-from admin_api.messages.sending import (
-    RETRY_PREFIX,
-    copy_of,
-    original_topic,
-    resent_at_ms,
-    send,
-    time_text,
-    unix_ms,
-)
+from admin_api.messages.sending import copy_of, original_topic, resent_at_ms, send, time_text, unix_ms
 from admin_api.messages.views import id_of
 from admin_api.messages.window import FOREVER_MS, Search
 from remoting.record import Record
+from remoting.topic_names import DLQ_PREFIX, RETRY_PREFIX
 
 EXAMINED_MAX: Final = 2_000
 """Letters of one window that are checked for not having been resent."""

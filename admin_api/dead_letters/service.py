@@ -12,7 +12,7 @@ from typing import Final
 import orjson
 from pydantic import Field
 
-from admin_api.dead_letters.queues import DLQ_PREFIX, DlqQueues
+from admin_api.dead_letters.queues import DlqQueues
 from admin_api.errors import InvalidError, UnavailableError, partial_fields
 from admin_api.gateway import Trouble
 from admin_api.messages.sending import original_id, original_topic, time_text, unix_ms
@@ -23,6 +23,7 @@ from admin_api.schema import Partial, RequestSchema
 from admin_api.sources.messages import PULL_COUNT
 from admin_api.sources.offsets import OffsetSource
 from remoting.record import Record, parse_properties
+from remoting.topic_names import DLQ_PREFIX
 
 RESEND_MAX: int = 200
 EXPORT_MAX: int = 10_000

@@ -18,13 +18,13 @@ from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Previ
 from admin_api.errors import UnavailableError, missing
 from admin_api.gateway import AskError, Gateway, Gathered, Trouble
 from admin_api.groups.overview import BROADCASTING, GroupOverview, Overview, on_masters
-from admin_api.groups.progress import RETRY_PREFIX
 from admin_api.schema import RequestSchema, Schema
 from admin_api.sources.bodies import QueueKey
 from admin_api.sources.brokers import BrokerSet
 from admin_api.sources.groups import Connections, GroupSource
 from admin_api.sources.offsets import BoundsRow, OffsetSource, Progress
 from remoting.codes import ResponseCode
+from remoting.topic_names import RETRY_PREFIX
 
 QUEUES_MAX = 4096
 OFFSET_MAX = 2**63 - 1

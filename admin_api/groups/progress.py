@@ -17,6 +17,7 @@ from admin_api.sources.bodies import QueueKey
 from admin_api.sources.brokers import BrokerSet
 from admin_api.sources.groups import Running
 from admin_api.sources.offsets import BoundsRow, OffsetRow, OffsetSource
+from remoting.topic_names import RETRY_PREFIX
 
 
 class QueueProgress(Schema):
@@ -60,7 +61,6 @@ class ProgressView(Partial):
     topics: list[TopicProgressView] | None = Field(description="null: no broker could say")
 
 
-RETRY_PREFIX: Final = "%RETRY%"
 TOPICS_ASKED_MAX: Final = 20
 """Topics of one broker that are asked for first offsets and delays; of the others these stay unknown."""
 ZEROS_ASKED_MAX: Final = 64

@@ -14,7 +14,6 @@ from typing import Final
 from pydantic import Field, field_validator
 
 from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Preview
-from admin_api.dead_letters.queues import DLQ_PREFIX
 from admin_api.errors import InvalidError, NotFoundError, UnavailableError
 from admin_api.gateway import AskError
 from admin_api.messages.service import Found, Messages
@@ -22,10 +21,10 @@ from admin_api.messages.views import id_of
 from admin_api.schema import RequestSchema
 from admin_api.sources.messages import OutMessage
 from remoting.record import MessageIllegalError, Record, format_properties, get_property, parse_properties
+from remoting.topic_names import DLQ_PREFIX, RETRY_PREFIX
 
 RESENT_FROM: Final = "LEDGERMQ_RESENT_FROM"
 """Property of a copy: the offset message id of what it was made from. By it a resend is known later."""
-RETRY_PREFIX: Final = "%RETRY%"
 RETRIES_MAX: Final = 16
 """RocketMQ's own; sent with a copy to a retry topic, so that it is no dead letter again at once."""
 PROPERTIES_BYTES_MAX: Final = 32_000

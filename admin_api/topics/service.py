@@ -19,6 +19,7 @@ from admin_api.sources.brokers import BrokerDirectory
 from admin_api.sources.name_server import NameServersSource
 from admin_api.sources.topics import QueueRow, TopicConfig, TopicSource
 from remoting.route import DEFAULT_TOPIC, PERM_READ, PERM_WRITE, QueueData, TopicRoute
+from remoting.topic_names import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
     from admin_api.topics.traffic import TopicStats
@@ -126,8 +127,6 @@ class TopicPage(Page[TopicRow]):
     """Topics over all brokers."""
 
 
-RETRY_PREFIX: Final = "%RETRY%"
-DLQ_PREFIX: Final = "%DLQ%"
 _SYSTEM_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_")
 _REPLY_SUFFIX: Final = "_REPLY_TOPIC"
 _SYSTEM: Final = frozenset(

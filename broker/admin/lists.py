@@ -16,13 +16,7 @@ from broker.responses import invalid, json_answer, put_error
 from broker.state.changes import Change, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState
-from broker.state.topics import (
-    SYSTEM_TOPICS,
-    ConfigFormatError,
-    TopicConfig,
-    asked_queues_error,
-    topic_name_error,
-)
+from broker.state.topics import SYSTEM_TOPICS, ConfigFormatError, TopicConfig, asked_queues_error
 from commitlog.log import PutStatus
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, success_response
@@ -30,6 +24,7 @@ from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.fastjson import FastjsonError, loads_request
 from remoting.router import Handlers
+from remoting.topic_names import topic_name_error
 
 LIST_MAX: Final = 800
 """Topics or groups in one request: they are checked and proposed in one piece."""

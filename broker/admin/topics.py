@@ -26,7 +26,6 @@ from broker.state.topics import (
     asked_queues_error,
     check_topic_config,
     is_system_topic,
-    topic_name_error,
 )
 from commitlog.log import MessageLog
 from dledger.server import DLedgerServer
@@ -39,6 +38,7 @@ from remoting.headers.admin import CreateTopicRequestHeader
 from remoting.headers.topics import TopicRequestHeader
 from remoting.router import HandlerResult, Handlers
 from remoting.slices import Steps
+from remoting.topic_names import topic_name_error
 
 TOPICS_AT_ONCE_MAX: Final = 500
 

@@ -21,7 +21,7 @@ from broker.responses import put_error
 from broker.state.changes import SetRequestMode
 from broker.state.groups import POP, PULL, RequestMode
 from broker.state.state import ReplicatedState
-from broker.state.topics import RETRY_PREFIX, ConfigFormatError
+from broker.state.topics import ConfigFormatError
 from commitlog.log import PutStatus
 from remoting.client.aio import RemotingClient, RouteTable
 from remoting.client.routes import RouteCache
@@ -32,6 +32,7 @@ from remoting.errors import ClientError, RequestError
 from remoting.fastjson import FastjsonError, list_in_steps, loads_request
 from remoting.route import PERM_READ
 from remoting.router import Handlers, Router
+from remoting.topic_names import RETRY_PREFIX
 
 ROUTE_VALID_S: Final = 5.0
 ROUTE_TIMEOUT_S: Final = 1.0

@@ -30,7 +30,7 @@ from broker.consume.heartbeats import (
 from broker.sql92.filters import SqlFilters
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState, StateChangeError
-from broker.state.topics import RETRY_PREFIX, retry_topic, topic_name_error
+from broker.state.topics import retry_topic
 from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
@@ -38,6 +38,7 @@ from remoting.errors import RequestError
 from remoting.headers.consume import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 from remoting.router import HandlerResult, Handlers, Router
 from remoting.slices import Steps
+from remoting.topic_names import RETRY_PREFIX, topic_name_error
 
 EXPIRY_INTERVAL_S = 10.0
 """How often clients without heartbeats are dropped."""

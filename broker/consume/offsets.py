@@ -18,7 +18,6 @@ from broker.leadership import Readiness
 from broker.read_index import ReadIndex
 from broker.responses import put_error
 from broker.state.state import ReplicatedState
-from broker.state.topics import RETRY_PREFIX
 from commitlog.consume_queue import Boundary, ConsumeQueue
 from commitlog.errors import PositionError
 from commitlog.log import MessageLog, PutStatus
@@ -35,6 +34,7 @@ from remoting.headers.consume import (
 )
 from remoting.router import Handler, HandlerResult, Handlers
 from remoting.slices import Steps
+from remoting.topic_names import RETRY_PREFIX
 
 NO_TIMESTAMP = -1
 """Answered for the earliest store time of a queue without messages."""

@@ -51,7 +51,7 @@ from broker.read_index import ReadIndex
 from broker.sql92.filters import SqlFilter, SqlFilters
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState, StateChangeError
-from broker.state.topics import PERM_READ, RETRY_PREFIX
+from broker.state.topics import PERM_READ
 from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog
 from commitlog.record import get_property
@@ -62,6 +62,7 @@ from remoting.errors import RequestError
 from remoting.headers.consume import PullMessageRequestHeader
 from remoting.router import HandlerResult, Handlers, Router
 from remoting.slices import one_step
+from remoting.topic_names import RETRY_PREFIX
 
 SYS_FLAG_COMMIT_OFFSET = 1
 SYS_FLAG_SUSPEND = 2

@@ -18,11 +18,11 @@ from broker.config import BrokerConfig
 from broker.monitoring.lags import ConsumerLags
 from broker.monitoring.put_metrics import PutMetrics
 from broker.monitoring.statistics import GROUP_GET, TOPIC_PUT, BrokerStatistics
-from broker.state.topics import DLQ_PREFIX
 from broker.store.message_log import LogMetrics
 from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
 from remoting.router import RequestCounts
+from remoting.topic_names import DLQ_PREFIX
 from telemetry.families import Row, counter, counters, gauges, histogram
 
 HALF_LIFE_S: Final = 300.0

@@ -8,10 +8,11 @@ from broker.pop.names import pop_retry_topic
 from broker.sql92.filters import SqlFilters
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState
-from broker.state.topics import PERM_READ, RETRY_PREFIX, topic_name_error
+from broker.state.topics import PERM_READ
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
 from remoting.headers.pop import NotificationRequestHeader, PopMessageRequestHeader
+from remoting.topic_names import RETRY_PREFIX, topic_name_error
 
 MESSAGES_MAX = 32
 INVISIBLE_MAX_MS = 12 * 3_600_000

@@ -17,13 +17,13 @@ from broker.pop.names import msg_offset_info, order_count_info, pop_retry_topic,
 from broker.pop.ops import GroupQueueKey, Popped, PoppedInOrder, Sought
 from broker.pop.table import GroupQueue
 from broker.state.state import ReplicatedState
-from broker.state.topics import RETRY_PREFIX
 from commitlog.consume_queue import ConsumeQueue
 from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog
 from commitlog.record import QUEUE_OFFSET_AT
 from remoting.command import RemotingCommand
 from remoting.headers.pop import PopMessageRequestHeader
+from remoting.topic_names import RETRY_PREFIX
 
 RETRY_FIRST_EVERY = 5
 """How often a pop reads retries first (popFromRetryProbability 20)."""

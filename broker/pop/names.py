@@ -11,7 +11,7 @@ separated by blanks. The mark names the kind of topic that holds the message: no
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from broker.state.topics import RETRY_PREFIX
+from remoting.topic_names import RETRY_PREFIX
 
 MARK_NORMAL = "0"
 MARK_RETRY = "1"

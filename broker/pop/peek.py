@@ -18,7 +18,6 @@ from broker.pop.ops import GroupQueueKey
 from broker.pop.service import BEING_REPAIRED, POLL_TIME_MAX_MS, PopService
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState, StateChangeError
-from broker.state.topics import RETRY_PREFIX
 from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
@@ -31,6 +30,7 @@ from remoting.headers.pop import (
     PollingInfoRequestHeader,
 )
 from remoting.router import Handlers, Router
+from remoting.topic_names import RETRY_PREFIX
 
 FILTERED_MAX = 64
 """A notification looks at tags only while fewer messages wait (maxMessageFilterNumForNotification)."""

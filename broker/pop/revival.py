@@ -16,7 +16,7 @@ from broker.pop.ops import Finished, GroupQueueKey
 from broker.pop.table import InFlightBatch
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState, StateChangeError
-from broker.state.topics import RETRY_PREFIX, TopicConfig, dlq_topic
+from broker.state.topics import TopicConfig, dlq_topic
 from broker.store.redelivery import copy_of, stored_message
 from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog, PutStatus
@@ -30,6 +30,7 @@ from commitlog.record import (
     offset_msg_id,
     parse_properties,
 )
+from remoting.topic_names import RETRY_PREFIX
 
 PROPERTY_FIRST_POP_TIME = "1ST_POP_TIME"
 PROPERTY_RETRY_TOPIC = "RETRY_TOPIC"

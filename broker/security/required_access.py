@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from broker.security.decisions import Access
 from broker.state.access import Action, ResourceType
-from broker.state.topics import DLQ_PREFIX, RETRY_PREFIX
 from remoting.codes import RequestCode as Code
 from remoting.command import RemotingCommand
 from remoting.errors import HeaderError
 from remoting.fastjson import FastjsonError, loads_request
 from remoting.headers.send import SendRequest
+from remoting.topic_names import DLQ_PREFIX, RETRY_PREFIX
 
 _PUB, _SUB = (Action.PUB,), (Action.SUB,)
 _GET, _UPDATE = (Action.GET,), (Action.UPDATE,)

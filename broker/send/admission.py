@@ -32,14 +32,11 @@ from broker.state.topics import (
     HALF_TOPIC,
     PERM_READ,
     PERM_WRITE,
-    RETRY_PREFIX,
-    TOPIC_CHARS_MAX,
     TopicConfig,
     dlq_topic,
     inherited_topic,
     may_send_to,
     retry_topic,
-    topic_name_error,
 )
 from broker.timer.admission import NAME_START, TimerRules, asks_for_time
 from broker.timer.scheduling import (
@@ -68,6 +65,8 @@ from remoting.command import RemotingCommand
 from remoting.errors import RequestError
 from remoting.headers.send import SendMessageRequestHeader, SendRequest, SequencedSendRequestHeader
 from remoting.route import DEFAULT_TOPIC
+from remoting.topic_names import RETRY_PREFIX, TOPIC_CHARS_MAX, topic_name_error
+from remoting.unique_keys import UniqueKeys
 
 _HEAD = struct.Struct(">iiiii")
 _INT16 = struct.Struct(">h")
@@ -140,22 +139,9 @@ def _fault(data: bytes, start: int) -> BatchBodyError:
     )
 
 
-class UniqueKeys:
-    """Ids of one broker process; no two alike within 65,536 of a millisecond."""
-
-    def __init__(self, store_host: bytes, clock: Callable[[], int], process_id: int, seed: bytes) -> None:
-        assert len(seed) == 4, f"seed of {len(seed)} bytes"
-        self._prefix = (store_host[:4] + (process_id & 0xFFFF).to_bytes(2, "big") + seed).hex().upper()
-        self._clock = clock
-        self._count = 0
-
-    @classmethod
-    def of_process(cls, store_host: bytes, clock: Callable[[], int], rng: random.Random) -> "UniqueKeys":
-        return cls(store_host, clock, os.getpid(), rng.randbytes(4))
-
-    def next(self) -> str:
-        self._count = self._count + 1 & 0xFFFF
-        return f"{self._prefix}{self._clock() & 0xFFFFFFFF:08X}{self._count:04X}"
+def process_bytes(store_host: bytes, rng: random.Random) -> bytes:
+    """What the ids of messages without one of their client begin with: address, process, chance."""
+    return store_host[:4] + (os.getpid() & 0xFFFF).to_bytes(2, "big") + rng.randbytes(4)
 
 
 PROPERTY_UNIQUE_KEY = "UNIQ_KEY"

@@ -26,7 +26,7 @@ from broker.leadership import FORWARD_LIMIT_S, FORWARDS_MAX, Forwarder, Readines
 from broker.monitoring.put_metrics import PutMetrics
 from broker.monitoring.statistics import BrokerStatistics
 from broker.responses import put_error
-from broker.send.admission import Admission, Admitted, NeedsTopic, UniqueKeys
+from broker.send.admission import Admission, Admitted, NeedsTopic, process_bytes
 from broker.send.sequenced import SequencedAdmission
 from broker.send.sequencing import SequenceRefusedError, Sequencing
 from broker.send.turn import PlainRun, SendAnswers, SequencedSend, SingleSend, Turn
@@ -41,6 +41,7 @@ from remoting.connection import Connection
 from remoting.errors import HeaderError, RequestError
 from remoting.headers.send import SendMessageRequestHeader, SequencedSendRequestHeader, send_header
 from remoting.router import Batch, BatchHandler, RequestCounts
+from remoting.unique_keys import UniqueKeys
 
 LEADER_REFUSES = "this node leads: its disk is full, or it is handing leadership over"
 """In the remark, when the log of a writable leader refuses a put."""
@@ -105,7 +106,7 @@ class SendMessageProcessor:
         self._counts = counts
         self._watch = puts
         self._answers = self._make_answers()
-        unique_keys = UniqueKeys.of_process(store_host, clock, rng)
+        unique_keys = UniqueKeys(process_bytes(store_host, rng), clock)
         self._admission = Admission(
             config,
             state,

@@ -17,7 +17,7 @@ from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection, ClientRegistry
 from broker.leadership import MARK, Forwarder
 from broker.responses import put_error
-from broker.send.admission import Admission, Admitted, NeedsTopic, UniqueKeys
+from broker.send.admission import Admission, Admitted, NeedsTopic, process_bytes
 from broker.state.state import ReplicatedState, StateChangeError
 from commitlog.log import MessageLog, PutStatus
 from commitlog.record import (
@@ -33,6 +33,7 @@ from remoting.connection import Connection
 from remoting.errors import CommandError, HeaderError, RemotingError, RequestError
 from remoting.headers.send import SendMessageRequestHeader
 from remoting.router import Handlers
+from remoting.unique_keys import UniqueKeys
 
 PUSH_TIMEOUT_S = 3.0
 """Senders of replies wait no longer for the answer by default."""
@@ -65,7 +66,7 @@ class ReplyMessageProcessor:
         self._clock = clock
         self._store_host = store_host
         self._forwarder = forwarder
-        keys = UniqueKeys.of_process(store_host, clock, rng)
+        keys = UniqueKeys(process_bytes(store_host, rng), clock)
         self._admission = Admission(config, state, store_host, keys, rng)
 
     def handlers(self) -> Handlers:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.state.topics import ATTRIBUTES_MAX, QUEUE_NUMS_MAX, ConfigFormatError, topic_name_error
+from broker.state.topics import ATTRIBUTES_MAX, QUEUE_NUMS_MAX, ConfigFormatError
+from remoting.topic_names import topic_name_error
 
 GROUP_CHARS_MAX = 255
 CUSTOMIZED = "CUSTOMIZED"

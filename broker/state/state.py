@@ -53,7 +53,7 @@ from broker.state.tables import (
     StateTables,
     check_room,
 )
-from broker.state.topics import STATE_TOPIC, DataVersion, TopicConfig, static_topics, topic_name_error
+from broker.state.topics import STATE_TOPIC, DataVersion, TopicConfig, static_topics
 from broker.state.writers import WriterTable
 from commitlog.dispatch import NAMES_BYTES_MAX, DispatchBatch, DispatchRequest
 from commitlog.log import MessageLog, PutStatus
@@ -61,6 +61,7 @@ from commitlog.log_machine import LogMachine, is_snapshot_due
 from commitlog.record import Message, Record, decode_record, host_bytes
 from commitlog.sequences import SequenceRun
 from dledger.fs import Fs, OsFs
+from remoting.topic_names import topic_name_error
 
 RECORD_BYTES_MAX = 1024 * 1024
 

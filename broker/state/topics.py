@@ -3,7 +3,6 @@
 Wire and file form are RocketMQ's TopicConfig JSON (attributes, order, perm, readQueueNums, …).
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,6 +14,7 @@ from broker.timer.scheduling import LEVELS_MAX, SCHEDULE_TOPIC, TIMER_TOPIC
 from commitlog.dispatch import STATE_TOPIC as STATE_TOPIC
 from remoting.route import DEFAULT_TOPIC
 from remoting.slices import Steps
+from remoting.topic_names import DLQ_PREFIX, RETRY_PREFIX, topic_name_error
 
 PERM_INHERIT = 1
 PERM_WRITE = 2
@@ -25,7 +25,6 @@ QUEUE_NUMS_MAX = 65_536
 _ROWS_PER_STEP = 100
 QUEUE_NUMS_ASKED_MAX = 4_096
 """That a request may give to a topic. Requests about all queues of a topic are handled in one piece."""
-TOPIC_CHARS_MAX = 127
 ATTRIBUTES_MAX = 64
 CONSISTENCY_ATTRIBUTE: Final = "read.consistency"
 LINEARIZABLE: Final = "linearizable"
@@ -40,8 +39,6 @@ CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 SYSTEM_PREFIX = "rmq_sys_"
 LEDGERMQ_PREFIX = "rmq_sys_LEDGERMQ_"
-RETRY_PREFIX = "%RETRY%"
-DLQ_PREFIX = "%DLQ%"
 
 NOT_ALLOWED_TO_SEND = frozenset(
     {
@@ -57,8 +54,6 @@ NOT_ALLOWED_TO_SEND = frozenset(
 """Topics no client may send to: TopicValidator's not-allowed set, and the one that only we can read."""
 SYSTEM_TOPICS = NOT_ALLOWED_TO_SEND | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
 """Topics no client may create or delete, in addition to every name that begins with `rmq_sys_`."""
-
-_TOPIC_NAME = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 
 
 class ConfigFormatError(ValueError):
@@ -161,18 +156,6 @@ def asked_queues_error(*queue_nums: int) -> str | None:
     if most <= QUEUE_NUMS_ASKED_MAX:
         return None
     return f"{most} queues of one topic are too many: {QUEUE_NUMS_ASKED_MAX} are possible"
-
-
-def topic_name_error(name: str) -> str | None:
-    """Why RocketMQ would refuse a topic name, or None if it is good (TopicValidator.validateTopic)."""
-    if not name.strip():
-        return "The specified topic is blank."
-    checked = name.replace("+", "_", 1) if name.startswith(RETRY_PREFIX) else name  # of POP, version 2
-    if not _TOPIC_NAME.match(checked):
-        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    if len(name) > TOPIC_CHARS_MAX:
-        return f"The specified topic is longer than topic max length {TOPIC_CHARS_MAX}."
-    return None
 
 
 def is_system_topic(name: str) -> bool:

@@ -26,7 +26,7 @@ from broker.feature import Core, Feature
 from broker.state.changes import DeleteTopic, DropOffsets, TrimLog, TrimQueues
 from broker.state.checkpoints import PART_BYTES_MAX
 from broker.state.state import ReplicatedState
-from broker.state.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, TopicConfig, topic_name_error
+from broker.state.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, TopicConfig
 from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog, PutStatus
 from commitlog.log_removal import LogRemoval, OldFile
@@ -36,6 +36,7 @@ from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.router import Handlers
+from remoting.topic_names import topic_name_error
 
 RETENTION_ATTRIBUTE: Final = "retention.ms"
 """A topic attribute: how long the topic shows its messages."""

@@ -7,7 +7,6 @@ The limits are timerPendingMax for all waiting messages, and timerCongestNumEach
 from collections.abc import Callable, Mapping
 
 from broker.config import BrokerConfig
-from broker.state.topics import RETRY_PREFIX
 from broker.timer.index import TimerIndex
 from broker.timer.recalls import encode_handle
 from broker.timer.records import OWN_PROPERTIES_BYTES
@@ -22,6 +21,7 @@ from broker.timer.scheduling import (
 from commitlog.record import PROPERTIES_BYTES_MAX, Message, get_property
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
+from remoting.topic_names import RETRY_PREFIX
 
 NAME_START = "TIMER_D"
 """Common prefix of the property names by which a sender asks for a time."""

@@ -14,10 +14,10 @@ from rich.table import Table
 
 from admin_api.services import open_services
 from admin_api.settings import Settings
-from ledgermq.client import tls_credentials
 from ledgermq.errors import UserError
 from ledgermq.load.cluster import ask
 from ledgermq.load.run import Load, LoadResult, Run
+from ledgermq.messaging import tls_credentials
 from ledgermq.signals import ending_in_order
 
 TOPIC = "LedgerMQBench"

@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ledgermq.client import Consumer, Producer, messaging_client
 from ledgermq.errors import UserError
+from ledgermq.messaging import Consumer, Producer, messaging_client
 from ledgermq.output import printable
 from ledgermq.signals import run
 from remoting.client.aio import RemotingClient

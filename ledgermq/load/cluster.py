@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import orjson
 
-from ledgermq.client import messaging_client
 from ledgermq.errors import UserError
+from ledgermq.messaging import messaging_client
 from remoting.client.aio import RemotingClient, RouteTable
 from remoting.client.routes import leaders_of, name_server_addresses
 from remoting.codes import RequestCode, ResponseCode

@@ -125,6 +125,18 @@ class Queue:
     address: str
 
 
+@dataclass(frozen=True, order=True, slots=True)
+class MessageQueue:
+    """One queue of one topic at one broker name (a replication group)."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.broker_name}:{self.queue_id}"
+
+
 def name_server_addresses(text: str) -> list[str]:
     """The addresses of `host:port;host:port`; commas separate them, too."""
     return [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]

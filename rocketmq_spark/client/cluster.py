@@ -10,6 +10,7 @@ from remoting.client.blocking import Connection, Connections
 from remoting.client.routes import Backoff as Pauses
 from remoting.client.routes import (
     Leaders,
+    MessageQueue,
     NameServers,
     Retry,
     RouteCache,
@@ -34,6 +35,7 @@ from remoting.route import (
     TopicRoute,
     parse_cluster_info,
 )
+from remoting.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rocketmq_spark.errors import (
     ClusterUnavailableError,
     OptionError,
@@ -67,18 +69,6 @@ class Backoff:
         time.sleep(pause_s)
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class MessageQueue:
-    """One queue of one topic on one broker (a group of nodes of one name)."""
-
-    topic: str
-    broker_name: str
-    queue_id: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.broker_name}:{self.queue_id}"
-
-
 @dataclass(frozen=True, slots=True)
 class QueueBounds:
     """`min_offset`: offset of the first stored message. `max_offset`: offset that the next message gets."""
@@ -95,8 +85,6 @@ def by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
     return found
 
 
-RETRY_PREFIX: Final = "%RETRY%"
-DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_TOPICS: Final = frozenset(
     {
         DEFAULT_TOPIC,

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from commitlog.record import decode_record
+from remoting.client.routes import MessageQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from rocketmq_spark.client.cluster import Cluster, MessageQueue, QueueBounds, by_broker
+from rocketmq_spark.client.cluster import Cluster, QueueBounds, by_broker
 from rocketmq_spark.client.pulling import DEFAULT_GROUP, PullStatus, pull, pull_command, pull_result
 from rocketmq_spark.client.queue_offsets import search_offset
 

@@ -19,10 +19,11 @@ from typing import Final
 from commitlog.entry import Buffer
 from commitlog.record import PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
 from remoting.client.blocking import Connection
+from remoting.client.routes import MessageQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import OWN_LANGUAGE, RemotingCommand
 from rocketmq_spark.client.buffer_pool import BufferPool
-from rocketmq_spark.client.cluster import TOPIC_NOT_EXIST, Backoff, Cluster, MessageQueue, check_leads
+from rocketmq_spark.client.cluster import TOPIC_NOT_EXIST, Backoff, Cluster, check_leads
 from rocketmq_spark.client.queue_offsets import max_offset, min_offset
 from rocketmq_spark.errors import ClusterUnavailableError, DataLossError, RequestRefusedError
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
+from remoting.client.routes import MessageQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from rocketmq_spark.client.cluster import Cluster, MessageQueue, QueueBounds, by_broker
+from rocketmq_spark.client.cluster import Cluster, QueueBounds, by_broker
 from rocketmq_spark.errors import RequestRefusedError
 
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from commitlog.entry import HEADER_BYTES
-from rocketmq_spark.client.cluster import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from remoting.topic_names import DLQ_PREFIX, RETRY_PREFIX
+from rocketmq_spark.client.cluster import is_system_topic
 from rocketmq_spark.errors import CorruptDataError
 from rocketmq_spark.log.entries import UNKNOWN, Damage, EntryBlock, Int64s, entry_heads
 from rocketmq_spark.records.columns import (

@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from pyspark.sql.datasource import WriterCommitMessage
 
 from commitlog.sequences import FIRST_DIGEST, NO_DIGEST, next_digest
-from rocketmq_spark.client.cluster import MessageQueue
-from rocketmq_spark.client.sending import (
+from remoting.client.routes import MessageQueue
+from remoting.client.send_requests import (
     HEAD_BYTES,
-    Request,
-    Sender,
     WriterPlace,
     batch_command,
     encode_message,
-    now_ms,
     sequenced_command,
     single_command,
 )
+from rocketmq_spark.client.sending import Request, Sender, now_ms
 from rocketmq_spark.sink.options import BATCH_MESSAGES_MAX, SinkOptions
 from rocketmq_spark.sink.planning import Placement, Placements, SinkPlan
 from rocketmq_spark.sink.rows import OutRow, RowError, RowReader

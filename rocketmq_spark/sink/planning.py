@@ -13,12 +13,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from remoting.client.routes import MessageQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.fastjson import FastjsonError, loads
 from remoting.headers.admin import CreateTopicRequestHeader
 from remoting.route import DEFAULT_TOPIC
-from rocketmq_spark.client.cluster import Backoff, Cluster, MessageQueue
+from rocketmq_spark.client.cluster import Backoff, Cluster
 from rocketmq_spark.errors import DeliveryError, OptionError, RequestRefusedError, TopicNotFoundError
 from rocketmq_spark.sink.options import Delivery, SinkOptions
 from rocketmq_spark.sink.rows import Columns

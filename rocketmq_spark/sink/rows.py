@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from rocketmq_spark.client.sending import PROPERTIES_BYTES_MAX, encode_properties
+from remoting.client.send_requests import PROPERTIES_BYTES_MAX, encode_properties
 from rocketmq_spark.errors import OptionError, RocketmqSparkError
 
 _TEXT: Final[tuple[type[DataType], ...]] = (StringType,)

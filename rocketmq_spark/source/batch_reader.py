@@ -24,7 +24,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rocketmq_spark.client.cluster import Cluster, MessageQueue, QueueBounds
+from remoting.client.routes import MessageQueue
+from rocketmq_spark.client.cluster import Cluster, QueueBounds
 from rocketmq_spark.client.offset_lookup import offset_at
 from rocketmq_spark.client.pulling import QueueRange, named
 from rocketmq_spark.client.queue_offsets import bounds

@@ -14,9 +14,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from remoting.client.routes import MessageQueue
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
-from rocketmq_spark.client.cluster import TOPIC_NOT_EXIST, Backoff, Cluster, MessageQueue, by_broker
+from rocketmq_spark.client.cluster import TOPIC_NOT_EXIST, Backoff, Cluster, by_broker
 from rocketmq_spark.client.offset_lookup import store_time_ms
 from rocketmq_spark.client.pulling import (
     DEFAULT_GROUP,

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from rocketmq_spark.client.cluster import Cluster, MessageQueue
+from remoting.client.routes import MessageQueue
+from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.pulling import PullStatus, QueueRange, pull_command, pull_result
 from rocketmq_spark.records.fields import find_records
 

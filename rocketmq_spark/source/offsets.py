@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from rocketmq_spark.client.cluster import MessageQueue
+from remoting.client.routes import MessageQueue
 from rocketmq_spark.errors import OptionError
 
 EARLIEST: Final = -2

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from rocketmq_spark.client.cluster import MessageQueue
+from remoting.client.routes import MessageQueue
 from rocketmq_spark.client.pulling import DEFAULT_GROUP
 from rocketmq_spark.errors import OptionError
 from rocketmq_spark.options import CONNECTION_OPTIONS, ConnectionOptions, OptionReader

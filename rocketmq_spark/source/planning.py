@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-from rocketmq_spark.client.cluster import MessageQueue
+from remoting.client.routes import MessageQueue
 from rocketmq_spark.client.pulling import QueueRange
 from rocketmq_spark.source.offsets import Offsets
 from rocketmq_spark.source.options import StreamOptions

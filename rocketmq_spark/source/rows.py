@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from commitlog.entry import Buffer
 from native import function
+from remoting.client.routes import MessageQueue
 from rocketmq_spark.client.buffer_pool import BufferPool
-from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.errors import CorruptDataError
 from rocketmq_spark.records.columns import (
     COMPRESSED,

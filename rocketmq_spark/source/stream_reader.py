@@ -26,7 +26,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rocketmq_spark.client.cluster import Cluster, MessageQueue, by_broker
+from remoting.client.routes import MessageQueue
+from rocketmq_spark.client.cluster import Cluster, by_broker
 from rocketmq_spark.client.pulling import QueueRange, report_lost
 from rocketmq_spark.client.queue_offsets import bounds, commit_consumer_offsets, min_offsets
 from rocketmq_spark.errors import RocketmqSparkError

@@ -10,7 +10,8 @@ import time
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from rocketmq_spark.client.cluster import Backoff, Cluster, MessageQueue, QueueBounds, by_broker
+from remoting.client.routes import MessageQueue
+from rocketmq_spark.client.cluster import Backoff, Cluster, QueueBounds, by_broker
 from rocketmq_spark.client.offset_lookup import offsets_at
 from rocketmq_spark.client.pulling import DEFAULT_GROUP, named
 from rocketmq_spark.client.queue_offsets import bounds, max_offsets

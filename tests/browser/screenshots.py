@@ -19,7 +19,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from ledgermq.client import Producer
+from ledgermq.messaging import Producer
 from remoting.client.aio import RemotingClient
 from tests.browser.conftest import ARGUMENTS, NAMES, PHONE
 from tests.browser.stage import GROUP, KEY, TOPIC, Stage, keeping_users, set_up

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from ledgermq.client import Producer
+from ledgermq.messaging import Producer
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from tests.integration.cluster import Cluster

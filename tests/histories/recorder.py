@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from ledgermq.client import Producer, SendReceipt, decode_records
+from ledgermq.messaging import Producer, SendReceipt, decode_records
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from commitlog.record import Message, encode_record
-from ledgermq.client import Producer
+from ledgermq.messaging import Producer
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ledgermq.client import Producer
+from ledgermq.messaging import Producer
 from remoting.client.aio import RemotingClient
 from tests.integration.cluster import Cluster
 from tests.integration.waiting import wait_for

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.client import Consumer, Producer
+from ledgermq.messaging import Consumer, Producer
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from tests.integration.client_runs import need

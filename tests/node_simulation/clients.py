@@ -3,7 +3,7 @@
 from typing import Any
 
 from commitlog.record import Record
-from ledgermq.client import decode_records
+from ledgermq.messaging import decode_records
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

@@ -10,8 +10,8 @@ import pytest
 
 from admin_api.cluster import draining
 from broker.registration import Registration
-from ledgermq.client import Consumer
 from ledgermq.local.plan import GroupPlan
+from ledgermq.messaging import Consumer
 from tests.node_simulation.groups_world import GroupsWorld
 from tests.node_simulation.options import (
     IN_BOUNDS,

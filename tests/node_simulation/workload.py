@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from ledgermq.client import Consumer, Producer
+from ledgermq.messaging import Consumer, Producer
 from remoting.errors import ClientError
 from tests.histories.operations import Crash, Outcome, Queue, Send
 from tests.node_simulation.clients import History, RecordingClient, body_of, value_of

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ledgermq.client import decode_records
+from ledgermq.messaging import decode_records
 from remoting.client.aio import RemotingClient, RouteTable
 from remoting.client.routes import subscribe_queues
 from remoting.codes import RequestCode, ResponseCode

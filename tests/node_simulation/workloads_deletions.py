@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from commitlog.consume_queues import NOT_QUEUED
 from commitlog.entry import HEADER_BYTES
 from commitlog.record import decode_record
-from ledgermq.client import decode_records
+from ledgermq.messaging import decode_records
 from remoting.client.aio import RouteTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

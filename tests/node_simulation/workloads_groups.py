@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 
 from commitlog.record import format_properties
-from ledgermq.client import Consumer, Delivery
+from ledgermq.messaging import Consumer, Delivery
 from remoting.client.aio import RemotingClient, RouteTable
 from remoting.client.routes import Queue as RoutedQueue
 from remoting.client.routes import publish_queues

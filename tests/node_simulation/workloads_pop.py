@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from broker.pop.names import pop_retry_topic
 from commitlog.record import Record
-from ledgermq.client import decode_records
+from ledgermq.messaging import decode_records
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.headers.pop import (

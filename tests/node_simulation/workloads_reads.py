@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from broker.consume.read_choice import AGE_FIELD, MAX_AGE_FIELD, READ_FIELD
-from ledgermq.client import decode_records
+from ledgermq.messaging import decode_records
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.headers.consume import PullMessageRequestHeader, QueueRequestHeader

@@ -13,7 +13,7 @@ from functools import partial
 from broker.timer.scheduling import PROPERTY_DELAY_MS, PROPERTY_ENQUEUE_MS, PROPERTY_OUT_MS
 from commitlog.log_machine import CLOCK_STEP_MAX_MS
 from commitlog.record import Record, get_property
-from ledgermq.client import decode_records
+from ledgermq.messaging import decode_records
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from tests.node_simulation.clients import History, body_of, value_of

@@ -14,7 +14,7 @@ from functools import partial
 import orjson
 
 from commitlog.record import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, decode_record
-from ledgermq.client import decode_records
+from ledgermq.messaging import decode_records
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from commitlog.record import format_properties
+from remoting.client.routes import MessageQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from rocketmq_spark.client.cluster import Cluster, MessageQueue
+from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.queue_offsets import max_offsets
 from tests.integration.waiting import wait_for
 from tests.integration.wire import call

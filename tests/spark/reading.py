@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from commitlog.record import Record, decode_record
-from rocketmq_spark.client.cluster import Cluster, MessageQueue
+from remoting.client.routes import MessageQueue
+from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.pulling import PullStatus, pull
 
 

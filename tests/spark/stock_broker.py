@@ -11,8 +11,9 @@ from pathlib import Path
 
 from commitlog.record import decode_record
 from ledgermq.local.plan import is_free
+from remoting.client.routes import MessageQueue
 from remoting.errors import RemotingError
-from rocketmq_spark.client.cluster import Cluster, MessageQueue
+from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.pulling import pull
 from rocketmq_spark.client.queue_offsets import min_offset
 from rocketmq_spark.errors import RocketmqSparkError

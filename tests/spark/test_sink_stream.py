@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from commitlog.sequences import place_of
+from remoting.client.routes import MessageQueue
 from rocketmq_spark.client.cluster import Cluster as Client
-from rocketmq_spark.client.cluster import MessageQueue
 from tests.integration.cluster import Cluster
 from tests.integration.waiting import wait_for
 from tests.spark.conftest import TopicName

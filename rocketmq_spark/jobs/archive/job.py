@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from remoting.client.routes import MessageQueue
 from rocketmq_spark import register
-from rocketmq_spark.client.cluster import Backoff, Cluster, MessageQueue
+from rocketmq_spark.client.cluster import Backoff, Cluster
 from rocketmq_spark.client.queue_offsets import bounds
 from rocketmq_spark.errors import ArchiveError, ClusterUnavailableError, JobError
 from rocketmq_spark.jobs.archive.delta_log import DeltaLog

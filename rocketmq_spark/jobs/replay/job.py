@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from remoting.client.routes import MessageQueue
 from rocketmq_spark import register
-from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.client.pulling import QueueRange
 from rocketmq_spark.client.queue_offsets import bounds
 from rocketmq_spark.errors import JobError, TopicNotFoundError

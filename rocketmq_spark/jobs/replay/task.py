@@ -114,7 +114,7 @@ def topic_reader(task: Any) -> Callable[[Slice], Batches]:
 
 
 def _read_topic(task: Any, one: Slice) -> Batches:
-    from rocketmq_spark.client.cluster import MessageQueue
+    from remoting.client.routes import MessageQueue
     from rocketmq_spark.client.pulling import QueueRange
     from rocketmq_spark.source.reading import RangePartition
 

@@ -20,8 +20,9 @@ import pyarrow.parquet as pq
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.fastjson import FastjsonError, loads
+from remoting.topic_names import DLQ_PREFIX
 from rocketmq_spark import register
-from rocketmq_spark.client.cluster import DLQ_PREFIX, Cluster
+from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.errors import JobError, RequestRefusedError
 from rocketmq_spark.jobs.archive.files import SPARK_SCHEMA
 from rocketmq_spark.jobs.archive.store import ArchiveStore, absolute

@@ -7,7 +7,6 @@ import pytest
 
 from broker.config import config_from
 from broker.responses import PUT_ERRORS
-from broker.send.admission import UniqueKeys
 from broker.state.changes import (
     Change,
     CommitOffsets,
@@ -32,12 +31,13 @@ from broker.state.snapshot import (
 )
 from broker.state.state import ReplicatedState
 from broker.state.tables import OffsetTable, StateTables
-from broker.state.topics import TopicConfig, topic_name_error
+from broker.state.topics import TopicConfig
 from broker.timer.scheduling import effective_level, parse_delay_levels, to_scheduled
 from commitlog.log import PutStatus
 from commitlog.record import Message, parse_properties
 from dledger.fs import OsFs
 from remoting.slices import finish
+from remoting.topic_names import topic_name_error
 from tests.support.fake_log import FakeLog
 
 CHANGES: list[Change] = [
@@ -204,16 +204,6 @@ def test_a_scheduled_message_remembers_where_it_belongs() -> None:
         "REAL_TOPIC": "t",
         "REAL_QID": "3",
     }
-
-
-def test_message_ids_differ_and_have_the_clients_form() -> None:
-    keys = UniqueKeys(
-        bytes([10, 0, 0, 1, 0, 0, 42, 159]), lambda: 1_700_000_000_000, 70_000, b"\x01\x02\x03\x04"
-    )
-    made = [keys.next() for _ in range(1000)]
-    assert len(set(made)) == 1000
-    assert made[0].startswith("0A000001117001020304")
-    assert {len(key) for key in made} == {32}
 
 
 def test_a_copy_of_the_offsets_stands_still() -> None:

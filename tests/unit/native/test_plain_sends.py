@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.config import load_config
-from broker.send.admission import Admission, Admitted, UniqueKeys
+from broker.send.admission import Admission, Admitted
 from broker.send.turn import PlainRun, SendAnswers
 from broker.state.changes import PutTopic
 from broker.state.groups import SubscriptionGroupConfig
@@ -20,6 +20,7 @@ from commitlog.record import PROPERTIES_BYTES_MAX, Message, host_bytes
 from remoting.command import RemotingCommand, answers_in
 from remoting.command_reader import CommandReader
 from remoting.headers.send import SendRequest, send_header
+from remoting.unique_keys import UniqueKeys
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
 from tests.support.send_bench import STAMP
@@ -58,7 +59,7 @@ def state_with_topics() -> ReplicatedState:
 
 def admission(state: ReplicatedState | None = None) -> Admission:
     """With every topic met already."""
-    keys = UniqueKeys(STORE_HOST, lambda: 0, 0, bytes(4))
+    keys = UniqueKeys(bytes(10), lambda: 0)
     made = Admission(CONFIG, state or state_with_topics(), STORE_HOST, keys, random.Random(0))
     assert made._plain is not None
     for name in TOPICS:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from commitlog.record import Message, encode_record, tags_code
 from remoting.client.blocking import Connection
 from remoting.client.protocol import Allocate
+from remoting.client.routes import MessageQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand
 from remoting.errors import RemotingClosedError
-from rocketmq_spark.client.cluster import Cluster, MessageQueue
+from rocketmq_spark.client.cluster import Cluster
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import orjson
 import pytest
 
+from remoting.client.routes import MessageQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.route import (
@@ -18,7 +19,7 @@ from remoting.route import (
     format_cluster_info,
     format_topic_route,
 )
-from rocketmq_spark.client.cluster import Cluster, MessageQueue, QueueBounds
+from rocketmq_spark.client.cluster import Cluster, QueueBounds
 from rocketmq_spark.client.queue_offsets import (
     bounds,
     commit_consumer_offsets,

@@ -10,13 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commitlog.sequences import FIRST_DIGEST, NO_DIGEST
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.headers.send import SendMessageRequestHeader
-from rocketmq_spark.client.cluster import MessageQueue
-from rocketmq_spark.client.sending import (
-    Request,
-    Sender,
+from remoting.client.routes import MessageQueue
+from remoting.client.send_requests import (
     WriterPlace,
     batch_command,
     encode_message,
@@ -24,6 +19,10 @@ from rocketmq_spark.client.sending import (
     sequenced_command,
     single_command,
 )
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.headers.send import SendMessageRequestHeader
+from rocketmq_spark.client.sending import Request, Sender
 from rocketmq_spark.errors import ClusterUnavailableError, DeliveryError, RequestRefusedError
 from tests.unit.spark.client.conftest import Clock
 from tests.unit.spark.client.fake_leader import FAULTS, Leader, LeaderCluster

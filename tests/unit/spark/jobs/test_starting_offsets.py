@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rocketmq_spark.client.cluster import MessageQueue
+from remoting.client.routes import MessageQueue
 from rocketmq_spark.errors import DataLossError
 from rocketmq_spark.jobs.archive.job import continued
 from rocketmq_spark.jobs.archive.manifest import QueueName

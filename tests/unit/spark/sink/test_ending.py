@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from remoting.client.routes import MessageQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand
 from remoting.headers.send import BatchEnd
-from rocketmq_spark.client.cluster import Cluster, MessageQueue
+from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.errors import ClusterUnavailableError, DeliveryError, RequestRefusedError
 from rocketmq_spark.options import ConnectionOptions
 from rocketmq_spark.sink import writers as ending

@@ -9,9 +9,10 @@ import orjson
 import pytest
 
 from broker.monitoring import runtime_info
+from remoting.client.routes import MessageQueue
 from remoting.codes import RequestCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand
-from rocketmq_spark.client.cluster import Cluster, MessageQueue
+from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.errors import DeliveryError, OptionError, RequestRefusedError, TopicNotFoundError
 from rocketmq_spark.options import ConnectionOptions
 from rocketmq_spark.sink import planning

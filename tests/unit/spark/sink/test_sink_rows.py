@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from broker.send.admission import split_batch, sub_messages
 from commitlog.record import parse_properties
 from commitlog.sequences import FIRST_DIGEST, next_digest
+from remoting.client.routes import MessageQueue
 from remoting.codes import RequestCode
 from remoting.headers.send import SendMessageRequestHeader, SequencedSendRequestHeader
-from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.client.sending import Request, Sender
 from rocketmq_spark.options import ConnectionOptions
 from rocketmq_spark.sink.delivery import PlainDelivering, SequencedDelivering, TaskPlace

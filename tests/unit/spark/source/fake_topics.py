@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from commitlog.record import Message, encode_record
+from remoting.client.routes import MessageQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import OWN_LANGUAGE, RESPONSE_FLAG, RemotingCommand
 from remoting.errors import ConnectFailedError
@@ -19,7 +20,7 @@ from remoting.route import (
     format_cluster_info,
     format_topic_route,
 )
-from rocketmq_spark.client.cluster import Cluster, MessageQueue
+from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.errors import ClusterUnavailableError
 
 NO_BODY = b"."

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
-from rocketmq_spark.client.cluster import MessageQueue
+from remoting.client.routes import MessageQueue
 from rocketmq_spark.client.pulling import QueueRange
 from rocketmq_spark.schemas import FULL_SCHEMA
 from rocketmq_spark.source.offsets import OffsetJson

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_spark.client.cluster import MessageQueue
+from remoting.client.routes import MessageQueue
 from rocketmq_spark.client.pulling import QueueRange
 from rocketmq_spark.source.message_sizes import SAMPLE_COUNT, sampled
 from rocketmq_spark.source.options import stream_options

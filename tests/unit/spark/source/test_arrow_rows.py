@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from commitlog.record import Message, Record, offset_msg_id, parse_properties
-from rocketmq_spark.client.cluster import MessageQueue
+from remoting.client.routes import MessageQueue
 from rocketmq_spark.errors import CorruptDataError
 from rocketmq_spark.schemas import FULL_SCHEMA
 from rocketmq_spark.source import rows as arrow_rows

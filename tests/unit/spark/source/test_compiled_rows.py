@@ -13,8 +13,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from commitlog.record import Message
 from native import compiled_modules
+from remoting.client.routes import MessageQueue
 from rocketmq_spark.client.buffer_pool import BufferPool
-from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.errors import CorruptDataError
 from rocketmq_spark.schemas import FULL_SCHEMA
 from rocketmq_spark.source.rows import COLUMNS, RowFormat, compiled_columns, offsets_of

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from rocketmq_spark.client.cluster import MessageQueue
+from remoting.client.routes import MessageQueue
 from rocketmq_spark.source.batch_reader import Constraints, constrain, left_over
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

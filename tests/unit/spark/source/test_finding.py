@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remoting.client.routes import MessageQueue
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.client.offset_lookup import offset_at, offsets_at
 from rocketmq_spark.client.queue_offsets import bounds
 from rocketmq_spark.errors import RequestRefusedError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_spark.client.cluster import MessageQueue
+from remoting.client.routes import MessageQueue
 from rocketmq_spark.errors import OptionError
 from rocketmq_spark.source.offsets import (
     Offsets,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_spark.client.cluster import MessageQueue
+from remoting.client.routes import MessageQueue
 from rocketmq_spark.client.pulling import QueueRange
 from rocketmq_spark.source.offsets import Offsets
 from rocketmq_spark.source.planning import (

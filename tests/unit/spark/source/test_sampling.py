@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from remoting.client.routes import MessageQueue
 from remoting.command import RemotingCommand
-from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.client.pulling import QueueRange
 from rocketmq_spark.source.message_sizes import AT_ONCE, RANGES_MAX, message_bytes
 from tests.unit.spark.source.fake_topics import FakeCluster, Topics

@@ -13,7 +13,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from rocketmq_spark.client.cluster import MessageQueue
+from remoting.client.routes import MessageQueue
 from rocketmq_spark.errors import OptionError
 from rocketmq_spark.schemas import FULL_SCHEMA, check_schema
 from rocketmq_spark.source.batch_reader import RocketmqPushdownReader, RocketmqReader, make_reader

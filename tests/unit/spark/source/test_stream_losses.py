@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from remoting.client.routes import MessageQueue
 from remoting.codes import RequestCode
-from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.client.pulling import QueueRange
 from rocketmq_spark.errors import DataLossError
 from rocketmq_spark.source.offsets import from_json

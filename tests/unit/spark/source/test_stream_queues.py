@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from remoting.client.routes import MessageQueue
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.client.pulling import QueueRange
 from rocketmq_spark.errors import ClusterUnavailableError, TopicNotFoundError
 from rocketmq_spark.source.offsets import from_json, start_time_ms

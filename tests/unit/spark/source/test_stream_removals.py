@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from remoting.client.routes import MessageQueue
 from remoting.codes import RequestCode
-from rocketmq_spark.client.cluster import MessageQueue
 from rocketmq_spark.errors import DataLossError, TopicNotFoundError
 from rocketmq_spark.source.data_loss import POLL_INTERVAL_S
 from rocketmq_spark.source.offsets import from_json

@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from ledgermq.client import Consumer, Delivery, decode_records
+from ledgermq.messaging import Consumer, Delivery, decode_records
 from remoting.client.aio import RemotingClient
 from remoting.codes import ResponseCode
 from remoting.errors import ClientError

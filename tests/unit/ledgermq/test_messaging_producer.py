@@ -6,7 +6,7 @@ import gc
 import pytest
 
 from commitlog.record import parse_properties
-from ledgermq.client import Producer
+from ledgermq.messaging import Producer
 from remoting.client.aio import RouteTable
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand

@@ -1,0 +1,330 @@
+"""The producer: sends, each acknowledged once a majority has the message."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Final, Self, Unpack
+
+from ledgermq.client.errors import (
+    ClosedError,
+    NotSentError,
+    TopicNotFoundError,
+    UnreadableError,
+    WrongMessageError,
+)
+from ledgermq.client.hooks import Hook, Hooks
+from ledgermq.client.messages import (
+    BODY_BYTES_MAX,
+    Compression,
+    Message,
+    Packed,
+    SendResult,
+    batch_part,
+    check_topic,
+    pack,
+)
+from ledgermq.client.session import ConnectionOptions, Session, Surroundings, Tries
+from remoting.client.routes import DEFAULT_QUEUES_MAX, MessageQueue, Retry, retry_of
+from remoting.client.send_requests import batch_command
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+from remoting.record import tags_code
+from remoting.route import DEFAULT_TOPIC, PERM_WRITE, TopicRoute
+from remoting.unique_keys import PROCESS_BYTES, UniqueKeys
+
+STORED: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    }
+)
+IN_FLIGHT_MAX: Final = 10_000
+"""Sends under way; a further one waits."""
+
+logger = logging.getLogger(__name__)
+
+
+class Producer:
+    """Sends messages. `async with Producer("127.0.0.1:9876") as producer: await producer.send(...)`.
+
+    group: the producer group; brokers ask any of its members about unended transactions.
+    send_timeout_s: a send with all its tries.
+    in_flight_max: sends under way; a further one waits until one has ended.
+    creates_topics: a topic that does not exist is made by the first send, where brokers allow it.
+    hooks: see `ledgermq.client.hooks`.
+
+    Made anywhere, used on the loop on which it was started. Cancelling a send leaves nothing behind in the
+    client; the message may be in the log.
+    """
+
+    def __init__(
+        self,
+        namesrv: str,
+        *,
+        group: str = "DEFAULT_PRODUCER",
+        send_timeout_s: float = 10.0,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        compression: Compression | None = None,
+        creates_topics: bool = True,
+        hooks: Iterable[Hook] = (),
+        surroundings: Surroundings | None = None,
+        **connection: Unpack[ConnectionOptions],
+    ) -> None:
+        self._namesrv = namesrv
+        self._group = group
+        self._send_timeout_s = send_timeout_s
+        self._places = asyncio.Semaphore(in_flight_max)
+        self._compression = compression
+        self._creates_topics = creates_topics
+        self._hooks = Hooks(hooks, group)
+        self._surroundings = surroundings or Surroundings()
+        self._connection = connection
+        self._session: Session | None = None
+        self._queues: dict[str, tuple[TopicRoute, list[MessageQueue]]] = {}
+        self._turn = self._surroundings.rng.randrange(1 << 16)
+        self._ids = UniqueKeys(self._surroundings.rng.randbytes(PROCESS_BYTES), self._surroundings.now_ms)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Connections are made by the first send. Raises TlsFilesError."""
+        if self._session is not None:
+            raise ClosedError("a client is started once")
+        self._session = Session(self._namesrv, self._connection, self._surroundings)
+
+    async def close(self) -> None:
+        """Sends under way end with ClosedError. No task and no connection is left."""
+        if self._session is not None:
+            await self._session.close()
+
+    # -- sends
+
+    async def send(self, message: Message, *, queue: MessageQueue | None = None) -> SendResult:
+        """Return once a majority has the message. Tries again until it has, for `send_timeout_s`; where an
+        answer was lost, the message may be stored twice, with the same id.
+
+        queue: None chooses: by the message's ordering key, else one after the other.
+
+        Raises: MessagingError, whose `is_retry_safe` says whether the message is certainly not stored.
+        """
+        session = self._running()
+        packed = pack(message, self._ids.next(), self._compression)
+        with self._hooks.sending(message) as span:
+            async with self._places:
+                answer, found, tries = await self._deliver(
+                    session, message, queue, lambda at: self._command(message, packed, at)
+                )
+            result = _result(packed.message_id, found, answer, tries)
+            span.sent(result)
+        return result
+
+    async def send_batch(
+        self, messages: Sequence[Message], *, queue: MessageQueue | None = None
+    ) -> list[SendResult]:
+        """Send messages of one topic in one request: all of them are stored in one queue, or none. Not for
+        delayed ones. Raises: as `send`.
+        """
+        session = self._running()
+        if not messages:
+            return []
+        packed = [pack(each, self._ids.next()) for each in messages]
+        _check_batch(messages, packed)
+        parts = [batch_part(*each) for each in zip(messages, packed, strict=True)]
+        size = sum(map(len, parts))
+        if size > BODY_BYTES_MAX:
+            raise WrongMessageError(f"the batch has {size} bytes; {BODY_BYTES_MAX} are possible")
+        first = messages[0]
+        async with self._places:
+            answer, found, tries = await self._deliver(
+                session,
+                first,
+                queue,
+                lambda at: batch_command(self._group, at, parts, self._surroundings.now_ms()),
+            )
+        result = _result(packed[0].message_id, found, answer, tries)
+        offset_ids = result.offset_message_id.split(",")
+        return [
+            SendResult(each.message_id, offset_id, found, result.queue_offset + number, tries)
+            for number, (each, offset_id) in enumerate(zip(packed, offset_ids, strict=True))
+        ]
+
+    async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+        """Send without an acknowledgement: the message may be lost. Raises: MessagingError, where no leader
+        is known.
+        """
+        session = self._running()
+        packed = pack(message, self._ids.next(), self._compression)
+        target = queue or await self._choose(session, message, frozenset())
+        address = await session.find_leader(target.broker_name, message.topic)
+        try:
+            connection = await session.client.connect(address, session.request_timeout_s)
+            command = self._command(message, packed, target)
+            session.client.sign(command)
+            connection.send_oneway(command)
+        except RemotingError as error:
+            session.failed(target.broker_name, message.topic)
+            raise NotSentError(f"a send to {message.topic}: {error}") from error
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues that take messages, in the same order for every client. Raises: MessagingError."""
+        return list(await self._queues_of(self._running(), topic))
+
+    async def _deliver(
+        self,
+        session: Session,
+        message: Message,
+        queue: MessageQueue | None,
+        command_for: Callable[[MessageQueue], RemotingCommand],
+    ) -> tuple[RemotingCommand, MessageQueue, int]:
+        """The answer that the message is stored, the queue, and the number of tries.
+
+        A message without a queue or key of its own goes to another broker after a failure: it need not wait
+        for a new leader. Raises: MessagingError.
+        """
+        now_s = asyncio.get_running_loop().time()
+        tries = Tries(f"a send to {message.topic}", now_s + self._send_timeout_s, now_s)
+        failed: set[str] = set()
+        while True:
+            try:
+                target = queue or await self._choose(session, message, failed)
+                address = await session.find_leader(target.broker_name, message.topic)
+            except NotSentError as error:
+                await tries.unroutable(error)
+                continue
+            try:
+                limit_s = tries.left_s(session.request_timeout_s)
+                answer = await session.client.invoke(address, command_for(target), limit_s)
+            except RemotingError as error:
+                self._running()
+                failed.add(target.broker_name)
+                session.failed(target.broker_name, message.topic)
+                await tries.unanswered(error)
+                continue
+            if is_stored(answer):
+                return answer, target, tries.count
+            failed.add(target.broker_name)
+            if retry_of(answer) in (Retry.NEW_LEADER, Retry.UNCERTAIN):
+                session.failed(target.broker_name, message.topic)
+            await tries.refused(answer, address)
+
+    async def _choose(
+        self, session: Session, message: Message, failed: "set[str] | frozenset[str]"
+    ) -> MessageQueue:
+        """Raises: MessagingError."""
+        queues = await self._queues_of(session, message.topic)
+        if message.ordering_key is not None:
+            return queues[abs(tags_code(message.ordering_key)) % len(queues)]
+        usable = [
+            each
+            for each in queues
+            if each.broker_name not in failed and session.leader(each.broker_name) is not None
+        ]
+        self._turn += 1
+        chosen = usable or queues
+        return chosen[self._turn % len(chosen)]
+
+    async def _queues_of(self, session: Session, topic: str) -> list[MessageQueue]:
+        """Those of brokers without a leader too, so that a key keeps its queue. Raises: MessagingError."""
+        check_topic(topic)
+        route = await session.route(topic)
+        if route is None:
+            return await self._queues_to_make(session, topic)
+        known = self._queues.get(topic)
+        if known is None or known[0] is not route:
+            known = self._queues[topic] = (route, publish_queues_of(route, topic))
+        if not known[1]:
+            raise NotSentError(f"no broker takes messages for {topic}")
+        return known[1]
+
+    async def _queues_to_make(self, session: Session, topic: str) -> list[MessageQueue]:
+        """Those that the topic will have once the first message has made it. Raises: MessagingError."""
+        default = await session.route(DEFAULT_TOPIC) if self._creates_topics else None
+        queues = publish_queues_of(default, topic) if default is not None else []
+        queues = [each for each in queues if each.queue_id < DEFAULT_QUEUES_MAX]
+        if not queues:
+            raise TopicNotFoundError(
+                f"no name server knows the topic {topic}", ResponseCode.TOPIC_NOT_EXIST, "no route"
+            )
+        return queues
+
+    # -- requests
+
+    def _command(self, message: Message, packed: Packed, queue: MessageQueue) -> RemotingCommand:
+        header = {
+            "a": self._group,
+            "b": message.topic,
+            "c": DEFAULT_TOPIC,
+            "d": str(DEFAULT_QUEUES_MAX),
+            "e": str(queue.queue_id),
+            "f": str(packed.sys_flag),
+            "g": str(self._surroundings.now_ms()),
+            "h": str(message.flag),
+            "i": packed.properties,
+            "j": "0",
+            "k": "false",
+            "m": "false",
+            "n": queue.broker_name,
+        }
+        return RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=header, body=packed.body)
+
+    def _running(self) -> Session:
+        """Raises ClosedError."""
+        if self._session is None or self._session.is_closed:
+            raise ClosedError("the producer is closed" if self._session else "the producer is not started")
+        return self._session
+
+
+def publish_queues_of(route: TopicRoute, topic: str) -> list[MessageQueue]:
+    """The route's queues for messages, in the order of Java's clients."""
+    return sorted(
+        MessageQueue(topic, data.broker_name, queue_id)
+        for data in route.queue_datas
+        if data.perm & PERM_WRITE
+        for queue_id in range(data.write_queue_nums)
+    )
+
+
+def is_stored(answer: RemotingCommand) -> bool:
+    """Whether the broker has the message; a stock one may not have it on disk or at a slave yet."""
+    return answer.code in STORED or (
+        answer.code == ResponseCode.SLAVE_NOT_AVAILABLE and "queueOffset" in answer.ext_fields
+    )
+
+
+def _check_batch(messages: Sequence[Message], packed: Sequence[Packed]) -> None:
+    """Raises WrongMessageError."""
+    if len({each.topic for each in messages}) > 1:
+        raise WrongMessageError("the messages of a batch have one topic")
+    if any(each.delay_level or each.delay_ms or each.deliver_at_ms for each in messages):
+        raise WrongMessageError("a delayed message is sent alone")
+    if len({each.ordering_key for each in messages}) > 1:
+        raise WrongMessageError("the messages of a batch have one ordering key")
+
+
+def _result(message_id: str, queue: MessageQueue, answer: RemotingCommand, tries: int) -> SendResult:
+    """Raises UnreadableError."""
+    ext = answer.ext_fields
+    try:
+        queue_id, queue_offset = int(ext["queueId"]), int(ext["queueOffset"])
+    except (KeyError, ValueError) as error:
+        raise UnreadableError(f"{queue.broker_name} does not say where the message is: {error!r}") from error
+    return SendResult(
+        message_id,
+        ext.get("msgId", ""),
+        queue if queue.queue_id == queue_id else MessageQueue(queue.topic, queue.broker_name, queue_id),
+        queue_offset,
+        tries,
+        ext.get("transactionId", ""),
+        ext.get("recallHandle", ""),
+        is_durable=answer.code == ResponseCode.SUCCESS,
+    )
