@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from broker.timer.recalls import HandleError, decode_handle
 from commitlog.record import MessageIllegalError, format_properties, tags_code
 from grpc_endpoint.brokers import Brokers
 from grpc_endpoint.call import Call
@@ -62,6 +61,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.headers.send import RecallMessageRequestHeader, letters_of_send
 from remoting.message_body import COMPRESSED
+from remoting.recall_handle import HandleError, decode_handle
 from remoting.record import TRANSACTION_PREPARED
 from remoting.route import TopicRoute
 

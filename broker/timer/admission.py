@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 
 from broker.config import BrokerConfig
 from broker.timer.index import TimerIndex
-from broker.timer.recalls import encode_handle
 from broker.timer.records import OWN_PROPERTIES_BYTES
 from broker.timer.scheduling import (
     ASKING_PROPERTIES,
@@ -21,6 +20,7 @@ from broker.timer.scheduling import (
 from commitlog.record import PROPERTIES_BYTES_MAX, Message, get_property
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
+from remoting.recall_handle import encode_handle
 from remoting.topic_names import RETRY_PREFIX
 
 NAME_START = "TIMER_D"

@@ -1,12 +1,9 @@
 """RECALL_MESSAGE (370): a sender cancels a message that waits for its time (RecallMessageProcessor).
 
-The answer to a timer message has a handle for it (RecallMessageHandle): base64url of "v1 TOPIC BROKER TIME
-UNIQ_KEY", where TIME is one ms behind the message's own. A recall is answered with success only after the
-record that ends the waiting message is committed; the message is then never delivered.
+The answer to a timer message has a handle for it (`remoting.recall_handle`). A recall is answered with
+success only after the record that ends the waiting message is committed; the message is never delivered then.
 """
 
-import base64
-import binascii
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -30,51 +27,13 @@ from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, error_response
 from remoting.errors import RequestError
 from remoting.headers.send import RecallMessageRequestHeader
+from remoting.recall_handle import HandleError, RecallHandle, decode_handle
 from remoting.router import Router
 
-_VERSION = "v1"
-_FIELDS = 5
-_TIME_CHARS_END = 19
-HANDLE_CHARS_MAX = 2_048
 WAITING_MAX = 1_000
 """Recalls that wait for the deliveries before them."""
 
 logger = logging.getLogger(__name__)
-
-
-class HandleError(ValueError):
-    """The text is no recall handle."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecallHandle:
-    """What one names."""
-
-    topic: str
-    broker_name: str
-    time_ms: int
-    unique_key: str
-
-
-def encode_handle(topic: str, broker_name: str, out_ms: int, unique_key: str) -> str:
-    text = f"{_VERSION} {topic} {broker_name} {out_ms + 1} {unique_key}"
-    return base64.urlsafe_b64encode(text.encode()).decode()
-
-
-def decode_handle(text: str) -> RecallHandle:
-    """Raises HandleError."""
-    if not text or len(text) > HANDLE_CHARS_MAX:
-        raise HandleError("recall handle is invalid")
-    try:
-        padded = text + "=" * (-len(text) % 4)
-        words = base64.b64decode(padded, altchars=b"-_", validate=True).decode().split(" ")
-    except (binascii.Error, ValueError) as error:
-        raise HandleError("recall handle is invalid") from error
-    if len(words) < _FIELDS or words[0] != _VERSION:
-        raise HandleError("recall handle is invalid")
-    _, topic, broker_name, time, unique_key = words[:_FIELDS]
-    time_ms = int(time) if time.isdecimal() and len(time) < _TIME_CHARS_END else -1
-    return RecallHandle(topic, broker_name, time_ms, unique_key)
 
 
 @dataclass(frozen=True, slots=True)

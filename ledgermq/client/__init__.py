@@ -18,6 +18,7 @@ from ledgermq.client.errors import (
 )
 from ledgermq.client.messages import Compression, Message, ReceivedMessage, SendResult
 from ledgermq.client.producer import Producer
+from ledgermq.client.transactions import Transaction, TransactionListener, TransactionOutcome
 from remoting.client.routes import MessageQueue
 from remoting.client.tls import ClientTls
 
@@ -35,6 +36,9 @@ __all__ = [
     "RefusedError",
     "SendResult",
     "TopicNotFoundError",
+    "Transaction",
+    "TransactionListener",
+    "TransactionOutcome",
     "UncertainError",
     "UnreadableError",
     "WrongMessageError",

@@ -64,6 +64,7 @@ class SendResult:
     """Where an acknowledged message is: on the disks of a majority.
 
     message_id: made by the client (UNIQ_KEY). offset_message_id: the broker's.
+    queue_offset: None where an earlier try of a numbered send had stored the message.
     tries: 1 when the first was acknowledged. recall_handle: takes a message for later back; empty: none.
     is_durable: false where a stock broker has answered that its disk or its slave was not in time.
     """
@@ -71,7 +72,7 @@ class SendResult:
     message_id: str
     offset_message_id: str
     queue: MessageQueue
-    queue_offset: int
+    queue_offset: int | None
     tries: int = 1
     transaction_id: str = ""
     recall_handle: str = ""

@@ -3,33 +3,50 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self, Unpack
 
 from ledgermq.client.errors import (
     ClosedError,
+    MessagingError,
     NotSentError,
     TopicNotFoundError,
     UnreadableError,
     WrongMessageError,
 )
 from ledgermq.client.hooks import Hook, Hooks
+from ledgermq.client.idempotent import NumberedSends
 from ledgermq.client.messages import (
     BODY_BYTES_MAX,
     Compression,
     Message,
     Packed,
+    ReceivedMessage,
     SendResult,
     batch_part,
     check_topic,
     pack,
 )
+from ledgermq.client.requests import Replies, reply_to
 from ledgermq.client.session import ConnectionOptions, Session, Surroundings, Tries
+from ledgermq.client.transactions import (
+    PREPARED,
+    PRODUCER_GROUP,
+    TRANSACTION,
+    Transaction,
+    TransactionListener,
+    TransactionOutcome,
+    Transactions,
+)
 from remoting.client.routes import DEFAULT_QUEUES_MAX, MessageQueue, Retry, retry_of
 from remoting.client.send_requests import batch_command
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
+from remoting.headers.send import RecallMessageRequestHeader
+from remoting.recall_handle import HandleError, decode_handle
 from remoting.record import tags_code
 from remoting.route import DEFAULT_TOPIC, PERM_WRITE, TopicRoute
 from remoting.unique_keys import PROCESS_BYTES, UniqueKeys
@@ -47,6 +64,20 @@ IN_FLIGHT_MAX: Final = 10_000
 logger = logging.getLogger(__name__)
 
 
+class ProducerOptions(ConnectionOptions, total=False):
+    """The keyword arguments of a Producer."""
+
+    group: str
+    send_timeout_s: float
+    in_flight_max: int
+    compression: Compression | None
+    creates_topics: bool
+    idempotent: bool
+    transaction_listener: TransactionListener | None
+    hooks: Iterable[Hook]
+    surroundings: Surroundings | None
+
+
 class Producer:
     """Sends messages. `async with Producer("127.0.0.1:9876") as producer: await producer.send(...)`.
 
@@ -54,6 +85,9 @@ class Producer:
     send_timeout_s: a send with all its tries.
     in_flight_max: sends under way; a further one waits until one has ended.
     creates_topics: a topic that does not exist is made by the first send, where brokers allow it.
+    idempotent: the messages of each queue are numbered, and a try after a lost answer stores none twice. For
+        LedgerMQ only; without compression, delays and transactions.
+    transaction_listener: for `send_in_transaction`, and for the brokers' questions about transactions.
     hooks: see `ledgermq.client.hooks`.
 
     Made anywhere, used on the loop on which it was started. Cancelling a send leaves nothing behind in the
@@ -69,6 +103,8 @@ class Producer:
         in_flight_max: int = IN_FLIGHT_MAX,
         compression: Compression | None = None,
         creates_topics: bool = True,
+        idempotent: bool = False,
+        transaction_listener: TransactionListener | None = None,
         hooks: Iterable[Hook] = (),
         surroundings: Surroundings | None = None,
         **connection: Unpack[ConnectionOptions],
@@ -79,10 +115,13 @@ class Producer:
         self._places = asyncio.Semaphore(in_flight_max)
         self._compression = compression
         self._creates_topics = creates_topics
+        self._is_idempotent = idempotent
+        self._listener = transaction_listener
         self._hooks = Hooks(hooks, group)
         self._surroundings = surroundings or Surroundings()
         self._connection = connection
         self._session: Session | None = None
+        self._is_member = False
         self._queues: dict[str, tuple[TopicRoute, list[MessageQueue]]] = {}
         self._turn = self._surroundings.rng.randrange(1 << 16)
         self._ids = UniqueKeys(self._surroundings.rng.randbytes(PROCESS_BYTES), self._surroundings.now_ms)
@@ -100,12 +139,21 @@ class Producer:
         """Connections are made by the first send. Raises TlsFilesError."""
         if self._session is not None:
             raise ClosedError("a client is started once")
-        self._session = Session(self._namesrv, self._connection, self._surroundings)
+        session = Session(self._namesrv, self._connection, self._surroundings)
+        check = None if self._listener is None else self._listener.check
+        self._transactions = Transactions(session, self._group, check, self._send_timeout_s)
+        self._replies = Replies(session)
+        self._numbered = NumberedSends(session, self._group, self._send_timeout_s)
+        self._session = session
 
     async def close(self) -> None:
         """Sends under way end with ClosedError. No task and no connection is left."""
-        if self._session is not None:
-            await self._session.close()
+        if self._session is None or self._session.is_closed:
+            return
+        if self._is_idempotent:
+            with suppress(MessagingError):
+                await self._numbered.close()
+        await self._session.close()
 
     # -- sends
 
@@ -118,15 +166,34 @@ class Producer:
         Raises: MessagingError, whose `is_retry_safe` says whether the message is certainly not stored.
         """
         session = self._running()
-        packed = pack(message, self._ids.next(), self._compression)
         with self._hooks.sending(message) as span:
             async with self._places:
-                answer, found, tries = await self._deliver(
-                    session, message, queue, lambda at: self._command(message, packed, at)
-                )
-            result = _result(packed.message_id, found, answer, tries)
+                if self._is_idempotent:
+                    result = await self._send_numbered(session, message, queue)
+                else:
+                    packed = pack(message, self._ids.next(), self._compression)
+                    result = await self._send_packed(session, message, packed, queue)
             span.sent(result)
         return result
+
+    async def _send_packed(
+        self, session: Session, message: Message, packed: Packed, queue: MessageQueue | None
+    ) -> SendResult:
+        """Raises: MessagingError."""
+        answer, found, tries = await self._deliver(
+            session, message, queue, lambda at: self._command(message, packed, at)
+        )
+        return _result(packed.message_id, found, answer, tries)
+
+    async def _send_numbered(
+        self, session: Session, message: Message, queue: MessageQueue | None
+    ) -> SendResult:
+        """Raises: MessagingError."""
+        _check_undelayed(message)
+        packed = pack(message, self._ids.next())
+        target = queue or await self._choose(session, message, frozenset())
+        stored = await self._numbered.send(target, batch_part(message, packed, target.queue_id))
+        return SendResult(packed.message_id, "", target, stored.offset, stored.tries)
 
     async def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None
@@ -174,6 +241,93 @@ class Producer:
         except RemotingError as error:
             session.failed(target.broker_name, message.topic)
             raise NotSentError(f"a send to {message.topic}: {error}") from error
+
+    # -- transactions, requests
+
+    async def transaction(self, message: Message) -> Transaction:
+        """Prepare a message, which no consumer sees until the transaction is committed:
+
+            async with await producer.transaction(message):
+                ...  # the own work; an error rolls back
+
+        Raises: as `send`.
+        """
+        session = self._running()
+        await self._join(session, message.topic)
+        properties = {**message.properties, TRANSACTION: "true", PRODUCER_GROUP: self._group}
+        half = replace(message, properties=properties)
+        packed = pack(half, self._ids.next(), self._compression)
+        packed = replace(packed, sys_flag=packed.sys_flag | PREPARED)
+        with self._hooks.sending(message) as span:
+            async with self._places:
+                result = await self._send_packed(session, half, packed, None)
+            span.sent(result)
+        return Transaction(self._transactions, message, result)
+
+    async def send_in_transaction(self, message: Message) -> tuple[SendResult, TransactionOutcome]:
+        """Prepare the message, have the listener do its work, and end the transaction as it says.
+
+        Raises: as `send`; what the listener raises, after which the broker asks its `check`.
+        """
+        if self._listener is None:
+            raise ValueError("a transaction needs a transaction_listener")
+        transaction = await self.transaction(message)
+        outcome = await self._listener.execute(message, transaction.result)
+        if outcome is not TransactionOutcome.UNKNOWN:
+            await transaction.end(outcome)
+        return transaction.result, outcome
+
+    async def request(self, message: Message, *, timeout_s: float = 3.0) -> ReceivedMessage:
+        """Send a message and return the reply that its consumer sends. Raises: as `send`; UncertainError
+        when no reply came in time.
+        """
+        session = self._running()
+        await self._join(session, message.topic)
+        end_s = asyncio.get_running_loop().time() + timeout_s
+        request_id, properties = self._replies.expect(timeout_s)
+        try:
+            await self.send(replace(message, properties={**message.properties, **properties}))
+            return await self._replies.wait(request_id, end_s - asyncio.get_running_loop().time())
+        finally:
+            self._replies.give_up(request_id)
+
+    async def reply(self, request: ReceivedMessage, body: bytes) -> SendResult:
+        """Answer a request that a consumer got. Raises: as `send`; RefusedError when its sender is gone."""
+        session = self._running()
+        message = reply_to(request, body)
+        queues = await self._queues_of(session, message.topic)
+        near = [each for each in queues if each.broker_name == request.queue.broker_name]
+        packed = pack(message, self._ids.next())
+        async with self._places:
+            answer, found, tries = await self._deliver(
+                session,
+                message,
+                near[0] if near else None,
+                lambda at: self._command(message, packed, at, RequestCode.SEND_REPLY_MESSAGE_V2),
+            )
+        return _result(packed.message_id, found, answer, tries)
+
+    async def recall(self, topic: str, handle: str) -> str:
+        """Take back a message for a later time, by its SendResult's `recall_handle`; returns its id.
+
+        Raises: MessagingError; RefusedError where it was delivered, or the broker does not allow it.
+        """
+        session = self._running()
+        try:
+            broker_name = decode_handle(handle).broker_name
+        except HandleError as error:
+            raise WrongMessageError(str(error)) from error
+        header = RecallMessageRequestHeader(topic, handle, self._group)
+        command = session.command(RequestCode.RECALL_MESSAGE, header)
+        answer = await session.ask(broker_name, topic, command, limit_s=self._send_timeout_s)
+        return answer.command.ext_fields.get("msgId", "")
+
+    async def _join(self, session: Session, topic: str) -> None:
+        """Brokers must know the group's members before they can ask or reply."""
+        await self._queues_of(session, topic)
+        if not self._is_member:
+            self._is_member = True
+            await session.join(lambda: {"producerDataSet": [{"groupName": self._group}]})
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that take messages, in the same order for every client. Raises: MessagingError."""
@@ -259,7 +413,13 @@ class Producer:
 
     # -- requests
 
-    def _command(self, message: Message, packed: Packed, queue: MessageQueue) -> RemotingCommand:
+    def _command(
+        self,
+        message: Message,
+        packed: Packed,
+        queue: MessageQueue,
+        code: RequestCode = RequestCode.SEND_MESSAGE_V2,
+    ) -> RemotingCommand:
         header = {
             "a": self._group,
             "b": message.topic,
@@ -275,7 +435,7 @@ class Producer:
             "m": "false",
             "n": queue.broker_name,
         }
-        return RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=header, body=packed.body)
+        return RemotingCommand(code, ext_fields=header, body=packed.body)
 
     def _running(self) -> Session:
         """Raises ClosedError."""
@@ -305,10 +465,16 @@ def _check_batch(messages: Sequence[Message], packed: Sequence[Packed]) -> None:
     """Raises WrongMessageError."""
     if len({each.topic for each in messages}) > 1:
         raise WrongMessageError("the messages of a batch have one topic")
-    if any(each.delay_level or each.delay_ms or each.deliver_at_ms for each in messages):
-        raise WrongMessageError("a delayed message is sent alone")
+    for each in messages:
+        _check_undelayed(each)
     if len({each.ordering_key for each in messages}) > 1:
         raise WrongMessageError("the messages of a batch have one ordering key")
+
+
+def _check_undelayed(message: Message) -> None:
+    """Raises WrongMessageError."""
+    if message.delay_level or message.delay_ms or message.deliver_at_ms:
+        raise WrongMessageError("a delayed message is sent alone, and without numbers")
 
 
 def _result(message_id: str, queue: MessageQueue, answer: RemotingCommand, tries: int) -> SendResult:

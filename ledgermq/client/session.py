@@ -123,10 +123,10 @@ class Tries:
         """No broker to ask is known. Raises it when the time is over."""
         await self._pause(str(error), error)
 
-    async def refused(self, answer: RemotingCommand, address: str) -> None:
-        """Wait for the next try where it may help. Raises RefusedError."""
+    async def refused(self, answer: RemotingCommand, address: str, *, may_pass: bool = False) -> None:
+        """Wait for the next try where it may help; `may_pass`: it does. Raises RefusedError."""
         refusal = refusal_of(answer, self._what, address)
-        retry = retry_of(answer)
+        retry = Retry.SAME_NODE if may_pass else retry_of(answer)
         is_final = retry is Retry.NONE or (retry is Retry.UNCERTAIN and self.count >= UNCERTAIN_TRIES)
         if is_final:
             raise self._honest(refusal)
@@ -251,6 +251,10 @@ class Session:
     def leader(self, broker_name: str) -> str | None:
         """The address that takes its requests, as far as it is known."""
         return self._leaders.get(broker_name)
+
+    def name_at(self, address: str) -> str | None:
+        """The broker that has a node at this address, as far as it is known."""
+        return next((name for name, nodes in self._nodes.items() if address in nodes.values()), None)
 
     def failed(self, broker_name: str, topic: str) -> None:
         """Its leader did not answer, or is none: the next request asks for the route again."""

@@ -6,7 +6,6 @@ from typing import Any, cast
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from broker.timer.recalls import encode_handle
 from grpc_endpoint.clients import CommandStream
 from grpc_endpoint.endpoint import Endpoint
 from grpc_endpoint.handles import TransactionId
@@ -25,6 +24,7 @@ from grpc_endpoint.messaging_pb2 import (
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from remoting.recall_handle import encode_handle
 from tests.support.polling import until
 from tests.unit.grpc_endpoint.cluster import NAMESRV, answer
 from tests.unit.grpc_endpoint.test_calls import (

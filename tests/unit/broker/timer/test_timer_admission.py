@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.timer.recalls import HandleError, RecallHandle, decode_handle, encode_handle
 from broker.timer.scheduling import TIMER_TOPIC
 from commitlog.record import Message, parse_properties
 from remoting.codes import RequestCode, ResponseCode
+from remoting.recall_handle import HandleError, RecallHandle, decode_handle, encode_handle
 from tests.support.broker_parts import NOW_MS
 from tests.support.send_bench import send_request
 from tests.support.timer_bench import HOUR, SECOND, TimerBench, make_timer_bench
