@@ -5,6 +5,7 @@ OpenTelemetry's spans and counters are one such hook (`ledgermq.client.opentelem
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
 from typing import Protocol, Self
 
 from ledgermq.client.messages import Message, ReceivedMessage, SendResult
@@ -16,7 +17,9 @@ class Sending(AbstractContextManager["Sending"]):
     def sent(self, result: SendResult) -> None:
         """A majority has the message."""
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         """The send has ended."""
 
 
@@ -65,8 +68,10 @@ class _Sendings(Sending):
             self._stack.enter_context(each)
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._stack.__exit__(*error)  # type: ignore[arg-type]
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, traceback)
 
     def sent(self, result: SendResult) -> None:
         for each in self._sendings:

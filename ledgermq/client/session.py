@@ -40,6 +40,7 @@ from remoting.errors import (
 from remoting.headers.consume import UnregisterClientRequestHeader
 from remoting.headers.fields import RequestHeader
 from remoting.route import TopicRoute
+from sockets.tls import TlsCredentials
 
 ROUTE_VALID_S: Final = 30.0
 """A route is asked for again after this, and at once when an answer or a failure says that it is outdated."""
@@ -79,12 +80,17 @@ def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def _make_client(signer: Signer | None, tls: TlsCredentials | None) -> RemotingClient:
+    return RemotingClient(signer=signer, tls=tls)
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The wall clock and the random numbers of a client; simulations have their own."""
+    """The wall clock, the random numbers and the connections of a client; simulations have their own."""
 
     now_ms: Callable[[], int] = _wall_clock_ms
     rng: random.Random = field(default_factory=random.SystemRandom)
+    make_client: Callable[[Signer | None, TlsCredentials | None], RemotingClient] = _make_client
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +179,8 @@ class Session:
         self.surroundings = surroundings or Surroundings()
         self._loop = asyncio.get_running_loop()
         tls = options.get("tls")
-        self.client = RemotingClient(signer=_signer(options), tls=None if tls is None else tls.credentials())
+        credentials = None if tls is None else tls.credentials()
+        self.client = self.surroundings.make_client(_signer(options), credentials)
         self.client.on_request(self._answer)
         self.request_timeout_s = options.get("request_timeout_s", 3.0)
         self.client_id = client_id(options.get("client_name"))
