@@ -12,6 +12,7 @@ from ledgermq.client.errors import (
     ClosedError,
     MessagingError,
     NotSentError,
+    RefusedError,
     TopicNotFoundError,
     UnreadableError,
     WrongMessageError,
@@ -219,6 +220,7 @@ class Producer:
                 lambda at: batch_command(self._group, at, parts, self._surroundings.now_ms()),
             )
         result = _result(packed[0].message_id, found, answer, tries)
+        assert result.queue_offset is not None, "every answer to a batch has one"
         offset_ids = result.offset_message_id.split(",")
         return [
             SendResult(each.message_id, offset_id, found, result.queue_offset + number, tries)
@@ -397,7 +399,8 @@ class Producer:
         if known is None or known[0] is not route:
             known = self._queues[topic] = (route, publish_queues_of(route, topic))
         if not known[1]:
-            raise NotSentError(f"no broker takes messages for {topic}")
+            words = f"no broker has the permission to write to the topic {topic}"
+            raise RefusedError(words, ResponseCode.NO_PERMISSION, "the route has no queue for messages")
         return known[1]
 
     async def _queues_to_make(self, session: Session, topic: str) -> list[MessageQueue]:

@@ -76,7 +76,9 @@ def reply_to(request: ReceivedMessage, body: bytes) -> Message:
     cluster = properties.get(CLUSTER)
     if cluster is None or CORRELATION_ID not in properties:
         raise WrongMessageError(f"the message {request.message_id} expects no reply")
-    kept = {name: properties[name] for name in (CORRELATION_ID, REPLY_TO, TTL) if name in properties}
+    kept: dict[str, str] = {
+        name: properties[name] for name in (CORRELATION_ID, REPLY_TO, TTL) if name in properties
+    }
     return Message(cluster + REPLY_SUFFIX, body, properties={KIND: REPLY, **kept})
 
 

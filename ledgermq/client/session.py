@@ -10,7 +10,6 @@ import socket
 import time
 from collections.abc import Callable, Container, Coroutine, Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any, Final, TypedDict
 
 import orjson
@@ -47,13 +46,12 @@ ROUTE_VALID_S: Final = 30.0
 BEAT_S: Final = 30.0
 BEAT_LIMIT_S: Final = 3.0
 UNCERTAIN_TRIES: Final = 3
-"""Tries of a request that is refused for a reason that a new leader may have for a moment."""
+"""Tries of a request for a topic that does not exist: a new leader may not know it for a moment."""
 CLOSE_LIMIT_S: Final = 3.0
 _PAUSE_MIN_S: Final = 0.01
 _PAUSE_MAX_S: Final = 0.3
 _SUCCESS: Final = frozenset({ResponseCode.SUCCESS})
 _NOTHING_SENT: Final = (ConnectFailedError, PendingRequestsFullError)
-_numbers = count(1)
 
 logger = logging.getLogger(__name__)
 Answering = Callable[[RemotingCommand, Connection], RemotingCommand | None]
@@ -65,7 +63,7 @@ class ConnectionOptions(TypedDict, total=False):
     access_key, secret_key: the account of brokers with access control.
     tls: None is plain text.
     request_timeout_s: one try of a request that the broker does not hold.
-    client_name: a part of the client id, which is otherwise host@process@number.
+    client_name: in the client id instead of the process: host@name@number.
     """
 
     access_key: str
@@ -133,9 +131,11 @@ class Tries:
         """Wait for the next try where it may help; `may_pass`: it does. Raises RefusedError."""
         refusal = refusal_of(answer, self._what, address)
         retry = Retry.SAME_NODE if may_pass else retry_of(answer)
-        is_final = retry is Retry.NONE or (retry is Retry.UNCERTAIN and self.count >= UNCERTAIN_TRIES)
-        if is_final:
+        is_unknown = answer.code == ResponseCode.TOPIC_NOT_EXIST and self.count >= UNCERTAIN_TRIES
+        if retry is Retry.NONE or is_unknown:
             raise self._honest(refusal)
+        # Of a request that a broker took and could not finish, it does not know what becomes of it.
+        self.may_be_done = self.may_be_done or answer.code == ResponseCode.SYSTEM_ERROR
         await self._pause(str(refusal), refusal)
 
     async def _pause(self, reason: str, refusal: MessagingError | None) -> None:
@@ -183,7 +183,7 @@ class Session:
         self.client = self.surroundings.make_client(_signer(options), credentials)
         self.client.on_request(self._answer)
         self.request_timeout_s = options.get("request_timeout_s", 3.0)
-        self.client_id = client_id(options.get("client_name"))
+        self.client_id = client_id(options.get("client_name"), self.surroundings.rng)
         self._routes = RouteTable(self.client, namesrv, start_task=self.spawn)
         self._known: RouteCache[TopicRoute] = RouteCache(ROUTE_VALID_S)
         self._leaders = Leaders()
@@ -416,9 +416,9 @@ class Session:
             raise ClosedError("the client is closed")
 
 
-def client_id(name: str | None) -> str:
+def client_id(name: str | None, rng: random.Random) -> str:
     """Unlike that of any other client: brokers know a client by it."""
-    return f"{socket.gethostname()}@{name or os.getpid()}@{next(_numbers)}"
+    return f"{socket.gethostname()}@{name or os.getpid()}@{rng.getrandbits(40):010x}"
 
 
 def _signer(options: ConnectionOptions) -> Signer | None:

@@ -14,11 +14,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ledgermq.client import Message, Producer
 from ledgermq.errors import UserError
-from ledgermq.messaging import Consumer, Producer, messaging_client
+from ledgermq.messaging import Consumer, command_producer, messaging_client
 from ledgermq.output import printable
 from ledgermq.signals import run
-from remoting.client.aio import RemotingClient
 from remoting.errors import ClientError
 
 if TYPE_CHECKING:
@@ -111,12 +111,11 @@ async def send_messages(options: ProduceOptions) -> None:
     """`produce` on the running loop."""
     tally = _Tally()
     started_s = time.monotonic()
-    client = messaging_client()
     try:
-        with _progress() as progress:
-            await _send_all(options, client, tally, progress)
+        async with command_producer(options.namesrv) as producer:
+            with _progress() as progress:
+                await _send_all(options, producer, tally, progress)
     finally:
-        await client.close()
         seconds = time.monotonic() - started_s
         print(tally.words(seconds), file=sys.stderr)
     if tally.failed:
@@ -125,23 +124,21 @@ async def send_messages(options: ProduceOptions) -> None:
         raise UserError(f"{tally.failed} {were} not acknowledged; most often: {reason}.")
 
 
-async def _send_all(
-    options: ProduceOptions, client: RemotingClient, tally: _Tally, progress: "Progress"
-) -> None:
+async def _send_all(options: ProduceOptions, producer: Producer, tally: _Tally, progress: "Progress") -> None:
     bar = progress.add_task(f"to {options.topic}", total=options.count)
-    producer = Producer(client, options.namesrv)
     room = asyncio.Semaphore(options.in_flight)
+    keys = () if options.key is None else (options.key,)
 
     async def send(body: bytes) -> None:
         tally.begun += 1
         try:
-            receipt = await producer.send(options.topic, body, tag=options.tag, key=options.key)
+            result = await producer.send(Message(options.topic, body, tag=options.tag, keys=keys))
         except ClientError as error:
             tally.failed += 1
             tally.reasons[str(error)] += 1
         else:
             tally.sent += 1
-            tally.retried += receipt.tries > 1
+            tally.retried += result.tries > 1
         finally:
             progress.advance(bar)
             room.release()

@@ -19,8 +19,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from ledgermq.messaging import Producer
-from remoting.client.aio import RemotingClient
+from ledgermq.client import Message, Producer
 from tests.browser.conftest import ARGUMENTS, NAMES, PHONE
 from tests.browser.stage import GROUP, KEY, TOPIC, Stage, keeping_users, set_up
 from tests.integration.cluster import Cluster
@@ -33,15 +32,11 @@ SETTLING_MS = 1500
 
 async def write_some(namesrv: str, seconds: float) -> None:
     """A producer with better and worse moments."""
-    client = RemotingClient()
-    producer = Producer(client, namesrv)
     begun_s = time.monotonic()
-    try:
+    async with Producer(namesrv) as producer:
         while (now_s := time.monotonic() - begun_s) < seconds:
-            await producer.send(TOPIC, b"an order", key="bulk")
+            await producer.send(Message(TOPIC, b"an order", keys=("bulk",)))
             await asyncio.sleep(0.004 * (1.5 + math.sin(now_s / 6)))
-    finally:
-        await client.close()
 
 
 def save(page: Page, path: Path) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from ledgermq.messaging import Producer
-from remoting.client.aio import RemotingClient
+from ledgermq.client import Message, Producer
 from remoting.codes import RequestCode
 from tests.integration.cluster import Cluster
 from tests.integration.wire import call
@@ -81,13 +80,10 @@ def _make_group(cluster: Cluster) -> None:
 
 async def _send(cluster: Cluster) -> list[int]:
     """The positions of the messages in the log."""
-    client = RemotingClient()
-    try:
-        producer = Producer(client, cluster.namesrv)
-        sent = []
+    sent = []
+    async with Producer(cluster.namesrv) as producer:
         for number in range(MESSAGES):
-            body = BODY if f"order-{number}" == KEY else f"order {number}"
-            sent.append(await producer.send(TOPIC, body.encode(), key=f"order-{number}", tag="new"))
-        return [int(receipt.offset_msg_id[-16:], 16) for receipt in sent]
-    finally:
-        await client.close()
+            key = f"order-{number}"
+            body = BODY if key == KEY else f"order {number}"
+            sent.append(await producer.send(Message(TOPIC, body.encode(), keys=(key,), tag="new")))
+    return [int(result.offset_message_id[-16:], 16) for result in sent]

@@ -1,7 +1,7 @@
 """Writes down what clients over our own remoting client do, while they do it.
 
 `RecordingClient` sees polls, commits and fetches as they are on the wire, whoever asks. A send is told by the
-producer, which alone knows that several tries are one send: `RecordedProducer` wraps the command line's, and
+producer, which alone knows that several tries are one send: `RecordedProducer` wraps the client's, and
 `Recorder.send` is for those that a test writes itself.
 """
 
@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from ledgermq.messaging import Producer, SendReceipt, decode_records
+from ledgermq.client import Message, Producer, SendResult
+from ledgermq.messaging import decode_records
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -126,7 +127,7 @@ class OpenSend:
 
 
 class RecordedProducer:
-    """The command line's producer. Sends that overlap are of different processes: `name/0`, `name/1` …"""
+    """The client's producer. Sends that overlap are of different processes: `name/0`, `name/1` …"""
 
     def __init__(self, producer: Producer, recorder: Recorder, name: str) -> None:
         self._producer = producer
@@ -135,20 +136,22 @@ class RecordedProducer:
         self._free: list[int] = []
         self._slots = 0
 
-    async def send(self, topic: str, value: str, *, key: str | None = None) -> SendReceipt:
+    async def send(self, topic: str, value: str, *, key: str | None = None) -> SendResult:
         """Raises: ClientError, when nobody knows whether the message is stored."""
         slot = self._free.pop() if self._free else self._slots
         self._slots = max(self._slots, slot + 1)
         send = self._recorder.send(f"{self._name}/{slot}", (value,))
         try:
-            receipt = await self._producer.send(topic, value.encode(), key=key)
+            keys = () if key is None else (key,)
+            result = await self._producer.send(Message(topic, value.encode(), keys=keys))
         except ClientError:
             send.unknown(None)
             raise
         finally:
             self._free.append(slot)
-        send.acknowledged(Queue(topic, receipt.queue_id), (receipt.queue_offset,), receipt.tries)
-        return receipt
+        assert result.queue_offset is not None, "only numbered sends have none"
+        send.acknowledged(Queue(topic, result.queue.queue_id), (result.queue_offset,), result.tries)
+        return result
 
 
 class RecordingClient(RemotingClient):

@@ -8,8 +8,7 @@ from itertools import count
 import pytest
 
 from commitlog.record import Message, encode_record
-from ledgermq.messaging import Producer
-from remoting.client.aio import RemotingClient
+from ledgermq.client import Producer
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
@@ -40,7 +39,7 @@ class Server:
         self.errors: list[ResponseCode] = []
         router = Router()
         router.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._route)
-        router.register(RequestCode.SEND_MESSAGE, self._send)
+        router.register(RequestCode.SEND_MESSAGE_V2, self._send)
         router.register(RequestCode.PULL_MESSAGE, self._pull)
         router.register(RequestCode.UPDATE_CONSUMER_OFFSET, self._update)
         router.register(RequestCode.QUERY_CONSUMER_OFFSET, self._query)
@@ -137,14 +136,10 @@ def pull(topic: str = TOPIC, *, sys_flag: int = 4, commit_offset: int = 0) -> Pu
 
 
 async def produce(server: Server, recorder: Recorder, *values: str, give_up_s: float = 30.0) -> None:
-    client = RemotingClient()
-    try:
-        producer = Producer(client, server.address, give_up_s=give_up_s)
+    async with Producer(server.address, send_timeout_s=give_up_s) as producer:
         recorded = RecordedProducer(producer, recorder, "p")
         for value in values:
             await recorded.send(TOPIC, value)
-    finally:
-        await client.close()
 
 
 async def test_acknowledged_sends_have_places_and_tries(server: Server) -> None:

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ledgermq.messaging import Producer
-from remoting.client.aio import RemotingClient
+from ledgermq.client import Message, Producer
 from tests.integration.cluster import Cluster
 from tests.integration.waiting import wait_for
 
@@ -57,10 +56,8 @@ def counted(cluster: Cluster, nodes: list[str]) -> float:
 
 def send(cluster: Cluster) -> None:
     async def all_of_them() -> None:
-        client = RemotingClient()
-        producer = Producer(client, cluster.namesrv)
-        await asyncio.gather(*(producer.send(TOPIC, b"x" * 100) for _ in range(SENT)))
-        await client.close()
+        async with Producer(cluster.namesrv) as producer:
+            await asyncio.gather(*(producer.send(Message(TOPIC, b"x" * 100)) for _ in range(SENT)))
 
     asyncio.run(all_of_them())
 
@@ -69,13 +66,12 @@ def send_slowly(cluster: Cluster, follower: str) -> None:
     """One message, whose only possible majority is held up meanwhile."""
 
     async def one() -> None:
-        client = RemotingClient()
         cluster.kill(follower, signal.SIGSTOP)
-        sending = asyncio.create_task(Producer(client, cluster.namesrv).send(TOPIC, b"x"))
-        await asyncio.sleep(2 * SLOW_MS / 1_000)
-        cluster.resume(follower)
-        await sending
-        await client.close()
+        async with Producer(cluster.namesrv) as producer:
+            sending = asyncio.create_task(producer.send(Message(TOPIC, b"x")))
+            await asyncio.sleep(2 * SLOW_MS / 1_000)
+            cluster.resume(follower)
+            await sending
 
     asyncio.run(one())
 

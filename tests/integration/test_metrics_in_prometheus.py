@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.messaging import Consumer, Producer
+from ledgermq.client import Message, Producer
+from ledgermq.messaging import Consumer
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -64,22 +65,21 @@ class Load:
     async def _run(self) -> None:
         client = RemotingClient()
         consumer = Consumer(client, self._cluster.namesrv, TOPIC, GROUP)
-        await self._send(client, 20)
-        async with consumer:
+        async with Producer(self._cluster.namesrv) as producer, consumer:
+            await self._send(producer, 20)
             consuming = asyncio.create_task(self._consume(client, consumer))
             while not self._is_over.is_set():
-                await self._send(client, 1)
+                await self._send(producer, 1)
                 await asyncio.sleep(PAUSE_S)
             assert not consuming.done(), consuming.result()
             consuming.cancel()
             await asyncio.gather(consuming, return_exceptions=True)
         await client.close()
 
-    async def _send(self, client: RemotingClient, count: int) -> None:
-        producer = Producer(client, self._cluster.namesrv)
+    async def _send(self, producer: Producer, count: int) -> None:
         for _ in range(count):
             with suppress(ClientError):
-                await producer.send(TOPIC, BODY)
+                await producer.send(Message(TOPIC, BODY))
                 self.sent += 1
 
     async def _consume(self, client: RemotingClient, consumer: Consumer) -> None:

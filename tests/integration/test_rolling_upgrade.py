@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.messaging import Consumer, Producer
+from ledgermq.client import Message, Producer
+from ledgermq.messaging import Consumer
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from tests.integration.client_runs import need
@@ -57,16 +58,16 @@ class Load:
         self._reader = asyncio.create_task(self._read())
 
     async def _send(self, number: int) -> None:
-        producer = Producer(self._client, self._namesrv, group=f"Senders{number}")
-        for count in itertools.count():
-            if self._is_stopping:
-                return
-            body = f"{number}-{count}"
-            began_s = time.monotonic()
-            await producer.send(self._topic, body.encode())
-            self.longest_s = max(self.longest_s, time.monotonic() - began_s)
-            self.acknowledged.add(body)
-            await asyncio.sleep(SEND_PAUSE_S)
+        async with Producer(self._namesrv, group=f"Senders{number}", send_timeout_s=30.0) as producer:
+            for count in itertools.count():
+                if self._is_stopping:
+                    return
+                body = f"{number}-{count}"
+                began_s = time.monotonic()
+                await producer.send(Message(self._topic, body.encode()))
+                self.longest_s = max(self.longest_s, time.monotonic() - began_s)
+                self.acknowledged.add(body)
+                await asyncio.sleep(SEND_PAUSE_S)
 
     async def _read(self) -> None:
         async with Consumer(self._client, self._namesrv, self._topic, "Readers") as consumer:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from ledgermq.messaging import Consumer, Producer
+from ledgermq.client import Message, Producer
+from ledgermq.client.session import Surroundings
+from ledgermq.messaging import Consumer
 from remoting.errors import ClientError
 from tests.histories.operations import Crash, Outcome, Queue, Send
 from tests.node_simulation.clients import History, RecordingClient, body_of, value_of
@@ -100,7 +102,9 @@ class PlainWorkload:
     async def _produce(self, name: str, topic: str, process: Process) -> int:
         client = RecordingClient(self.history, name)
         rng = process.environment.rng
-        producer = Producer(client, NAME_SERVER, give_up_s=20.0, environment=process.environment)
+        surroundings = Surroundings(process.environment.wall_clock_ms, rng, lambda *_: client)
+        producer = Producer(NAME_SERVER, send_timeout_s=20.0, surroundings=surroundings)
+        await producer.start()
         while True:
             await asyncio.sleep(rng.random() * 2 * self.options.interval_ms / 1_000)
             if self.is_stopping:
@@ -115,15 +119,16 @@ class PlainWorkload:
         history = self.history
         self._open[name] = Send(name, invoked, None, Outcome.INFO, (value,), tries=None)
         try:
-            receipt = await producer.send(topic, body_of(value, size_bytes))
+            result = await producer.send(Message(topic, body_of(value, size_bytes)))
         except ClientError:
             history.add(self._open.pop(name))
         else:
             del self._open[name]
-            queue = Queue(topic, receipt.queue_id)
-            offsets = (receipt.queue_offset,)
+            assert result.queue_offset is not None, "only numbered sends have none"
+            queue = Queue(topic, result.queue.queue_id)
+            offsets = (result.queue_offset,)
             self.acknowledged[topic].add(value)
-            history.add(Send(name, invoked, history.now, Outcome.OK, (value,), queue, offsets, receipt.tries))
+            history.add(Send(name, invoked, history.now, Outcome.OK, (value,), queue, offsets, result.tries))
 
     # -- consumers
 

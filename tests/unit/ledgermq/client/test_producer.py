@@ -18,8 +18,11 @@ from ledgermq.client import (
     WrongMessageError,
 )
 from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.headers.send import SendMessageRequestHeader
 from remoting.message_body import compression_of, unpack_body
 from remoting.record import parse_properties, tags_code
+from remoting.route import PERM_READ
 from tests.unit.ledgermq.client.fake_cluster import TOPIC, FakeCluster, close_connection, running
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -28,6 +31,11 @@ SEND = RequestCode.SEND_MESSAGE_V2
 def properties_of(cluster: FakeCluster) -> dict[str, str]:
     (kept,) = cluster.kept
     return parse_properties(kept.header.properties.encode())  # type: ignore[union-attr]
+
+
+def unique_key(request: RemotingCommand) -> str:
+    header = SendMessageRequestHeader.parse(request.ext_fields)
+    return parse_properties(header.properties.encode())["UNIQ_KEY"]
 
 
 async def test_sends_go_round_the_queues_and_say_where_the_message_is() -> None:
@@ -117,7 +125,7 @@ async def test_a_refusal_that_may_pass_is_tried_again_at_another_broker(code: Re
     assert 2 <= result.tries <= 3
     assert len(cluster.kept) == 1
     sent = [each for broker in cluster.brokers.values() for each in broker.of(SEND)]
-    assert len({parse_properties(each.ext_fields["i"].encode())["UNIQ_KEY"] for each in sent}) == 1
+    assert len({unique_key(each) for each in sent}) == 1
 
 
 async def test_a_send_whose_answer_is_lost_goes_to_another_broker_with_a_fresh_route() -> None:
@@ -155,6 +163,17 @@ async def test_a_refusal_after_a_lost_answer_does_not_say_that_a_retry_is_safe()
         with pytest.raises(UncertainError) as caught:
             await producer.send(Message(TOPIC, b"m"))
     assert not caught.value.is_retry_safe
+
+
+async def test_a_broker_that_fails_at_each_try_leaves_the_send_uncertain() -> None:
+    """SYSTEM_ERROR says that it was not finished, not that it was not begun."""
+    async with (
+        running(FakeCluster()) as cluster,
+        Producer(cluster.namesrv, send_timeout_s=0.05) as producer,
+    ):
+        cluster.brokers["broker-a"].script(SEND, *[(ResponseCode.SYSTEM_ERROR, "store error")] * 99)
+        with pytest.raises(UncertainError, match="store error"):
+            await producer.send(Message(TOPIC, b"m"))
 
 
 async def test_without_a_leader_a_send_ends_in_time_and_nothing_was_sent() -> None:
@@ -267,3 +286,17 @@ async def test_sends_under_way_end_with_the_producer_and_no_task_is_left() -> No
         with pytest.raises(ClosedError):
             await held
     assert asyncio.all_tasks() == before
+
+
+async def test_a_topic_that_may_only_be_read_is_refused_at_once() -> None:
+    async with running(FakeCluster()) as cluster, Producer(cluster.namesrv) as producer:
+        cluster.perm = PERM_READ
+        with pytest.raises(RefusedError, match="permission to write to the topic"):
+            await producer.send(Message(TOPIC, b"m"))
+    assert cluster.route_asks == [TOPIC]
+
+
+async def test_a_name_server_that_does_not_answer_is_named() -> None:
+    async with Producer("127.0.0.1:1", send_timeout_s=0.05) as producer:
+        with pytest.raises(NotSentError, match="the name server gives no answer"):
+            await producer.send(Message(TOPIC, b"m"))

@@ -21,6 +21,7 @@ from ledgermq.client import (
 )
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
+from remoting.headers.send import SendMessageRequestHeader
 from remoting.headers.transactions import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
 from remoting.record import format_properties, parse_properties
 from tests.unit.ledgermq.client.fake_cluster import CLUSTER, TOPIC, FakeCluster, FakeLeader, running
@@ -124,8 +125,12 @@ async def test_a_question_that_cannot_be_read_ends_nothing() -> None:
         assert endings(broker) == []
 
 
+def properties_of(request: RemotingCommand) -> dict[str, str]:
+    return parse_properties(SendMessageRequestHeader.parse(request.ext_fields).properties.encode())
+
+
 def request_in(broker: FakeLeader) -> dict[str, str]:
-    return parse_properties(broker.of(RequestCode.SEND_MESSAGE_V2)[-1].ext_fields["i"].encode())
+    return properties_of(broker.of(RequestCode.SEND_MESSAGE_V2)[-1])
 
 
 async def test_a_reply_ends_the_request_that_it_answers() -> None:
@@ -160,8 +165,11 @@ async def test_a_reply_goes_to_the_topic_of_the_cluster_with_what_names_the_requ
         with pytest.raises(WrongMessageError, match="expects no reply"):
             await producer.reply(received({}), b"the answer")
     (sent,) = broker.of(RequestCode.SEND_REPLY_MESSAGE_V2)
-    assert (sent.ext_fields["b"], sent.body) == (f"{CLUSTER}_REPLY_TOPIC", b"the answer")
-    properties = parse_properties(sent.ext_fields["i"].encode())
+    assert (SendMessageRequestHeader.parse(sent.ext_fields).topic, sent.body) == (
+        f"{CLUSTER}_REPLY_TOPIC",
+        b"the answer",
+    )
+    properties = properties_of(sent)
     assert properties.items() >= {**kept, "MSG_TYPE": "reply"}.items()
 
 
