@@ -144,7 +144,7 @@ class NumberedSends:
 
 
 def _next_batch(lane: _Lane) -> list[_Waiting]:
-    """What goes into the next request; whoever was cancelled does not."""
+    """What goes into the next request; what was cancelled does not."""
     batch: list[_Waiting] = []
     size = 0
     while lane.waiting and len(batch) < MESSAGES_MAX:

@@ -10,6 +10,7 @@ from ledgermq.client import Message, MessageQueue, Producer, RefusedError, Uncer
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
+from tests.support.polling import loop_turns, until
 from tests.unit.ledgermq.client.fake_cluster import (
     TOPIC,
     FakeCluster,
@@ -96,10 +97,9 @@ async def test_a_cancelled_message_that_waits_is_not_sent() -> None:
         await producer.send(Message(TOPIC, b"0"))
         broker.script(NUMBERED, lambda *_: None)
         held = asyncio.ensure_future(producer.send(Message(TOPIC, b"held")))
-        while len(broker.of(NUMBERED)) < 2:
-            await asyncio.sleep(0)
+        await until(lambda: len(broker.of(NUMBERED)) >= 2)
         waiting = asyncio.ensure_future(producer.send(Message(TOPIC, b"waiting")))
-        await asyncio.sleep(0)
+        await loop_turns(2)
         waiting.cancel()
         next(iter(broker.connections)).abort()
         await held

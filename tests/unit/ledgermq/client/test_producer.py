@@ -23,6 +23,7 @@ from remoting.headers.send import SendMessageRequestHeader
 from remoting.message_body import compression_of, unpack_body
 from remoting.record import parse_properties, tags_code
 from remoting.route import PERM_READ
+from tests.support.polling import until
 from tests.unit.ledgermq.client.fake_cluster import TOPIC, FakeCluster, close_connection, running
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -252,8 +253,7 @@ async def test_sends_wait_for_a_place() -> None:
         broker.script(SEND, lambda *_: None)
         held = asyncio.ensure_future(producer.send(Message(TOPIC, b"held")))
         waiting = asyncio.ensure_future(producer.send(Message(TOPIC, b"waiting")))
-        while len(broker.of(SEND)) < 2:
-            await asyncio.sleep(0)
+        await until(lambda: len(broker.of(SEND)) >= 2)
         held.cancel()
         await waiting
     assert [each.body for each in cluster.kept] == [b"first", b"waiting"]
@@ -280,8 +280,7 @@ async def test_sends_under_way_end_with_the_producer_and_no_task_is_left() -> No
         broker = cluster.brokers["broker-a"]
         broker.script(SEND, lambda *_: None)
         held = asyncio.ensure_future(producer.send(Message(TOPIC, b"m")))
-        while not broker.of(SEND):
-            await asyncio.sleep(0)
+        await until(lambda: broker.of(SEND))
         await producer.close()
         with pytest.raises(ClosedError):
             await held

@@ -24,6 +24,7 @@ from remoting.command import RemotingCommand
 from remoting.headers.send import SendMessageRequestHeader
 from remoting.headers.transactions import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
 from remoting.record import format_properties, parse_properties
+from tests.support.polling import until
 from tests.unit.ledgermq.client.fake_cluster import CLUSTER, TOPIC, FakeCluster, FakeLeader, running
 
 END = RequestCode.END_TRANSACTION
@@ -107,8 +108,7 @@ async def test_a_check_is_answered_at_the_leader_with_the_numbers_of_the_questio
             RequestCode.CHECK_TRANSACTION_STATE, ext_fields=header.ext_fields(), body=body
         )
         next(iter(broker.connections)).send_oneway(question)
-        while not broker.of(END):
-            await asyncio.sleep(0.001)
+        await until(lambda: broker.of(END))
     (ending,) = endings(broker)
     assert ending.from_transaction_check
     assert (ending.queue_offset, ending.position, ending.msg_id) == (6, 4800, "K1")
@@ -136,8 +136,7 @@ def request_in(broker: FakeLeader) -> dict[str, str]:
 async def test_a_reply_ends_the_request_that_it_answers() -> None:
     async with producing() as (broker, producer):
         asking = asyncio.ensure_future(producer.request(Message(TOPIC, b"question"), timeout_s=5.0))
-        while not broker.of(RequestCode.SEND_MESSAGE_V2):
-            await asyncio.sleep(0.001)
+        await until(lambda: broker.of(RequestCode.SEND_MESSAGE_V2))
         properties = request_in(broker)
         text = format_properties({**properties, "MSG_TYPE": "reply"}).decode()
         fields = {"topic": f"{CLUSTER}_REPLY_TOPIC", "properties": text, "queueId": "0"}
