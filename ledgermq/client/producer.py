@@ -380,12 +380,14 @@ class Producer:
         queues = await self._queues_of(session, message.topic)
         if message.ordering_key is not None:
             return queues[abs(tags_code(message.ordering_key)) % len(queues)]
+        self._turn += 1
+        if not failed and session.has_all_leaders:
+            return queues[self._turn % len(queues)]
         usable = [
             each
             for each in queues
             if each.broker_name not in failed and session.leader(each.broker_name) is not None
         ]
-        self._turn += 1
         chosen = usable or queues
         return chosen[self._turn % len(chosen)]
 

@@ -43,6 +43,8 @@ from sockets.tls import TlsCredentials
 
 ROUTE_VALID_S: Final = 30.0
 """A route is asked for again after this, and at once when an answer or a failure says that it is outdated."""
+MISSING_S: Final = 35.0
+"""So long a route is used that no name server knows any more."""
 BEAT_S: Final = 30.0
 BEAT_LIMIT_S: Final = 3.0
 UNCERTAIN_TRIES: Final = 3
@@ -187,6 +189,9 @@ class Session:
         self._routes = RouteTable(self.client, namesrv, start_task=self.spawn)
         self._known: RouteCache[TopicRoute] = RouteCache(ROUTE_VALID_S)
         self._leaders = Leaders()
+        self._confirmed_s: dict[str, float] = {}
+        self._outdated: set[str] = set()
+        self._leaderless: set[str] = set()
         self._nodes: dict[str, dict[int, str]] = {}
         self._answering: dict[int, Answering] = {}
         self._members: list[Callable[[], Mapping[str, Any]]] = []
@@ -231,8 +236,7 @@ class Session:
 
         Raises NotSentError: no name server answers, and no route is known from before.
         """
-        known = None if is_fresh else self._known.get(topic, self._loop.time())
-        if known is not None:
+        if not is_fresh and (known := self.known_route(topic)) is not None:
             return known
         self._check_open()
         try:
@@ -242,18 +246,32 @@ class Session:
             if outdated is None:
                 raise NotSentError(f"no route of the topic {topic}: {error}") from error
             return outdated
+        now_s = self._loop.time()
         if found is None:
+            # Brokers register again within this time with a name server that was restarted, and is empty.
+            if now_s - self._confirmed_s.get(topic, -MISSING_S) < MISSING_S:
+                return self._known.outdated(topic)
             self._known.invalidate(topic)
             return None
-        self._known.put(topic, found, self._loop.time())
-        self._leaders.learn(leaders_of(found.broker_datas))
+        self._known.put(topic, found, now_s)
+        self._confirmed_s[topic] = now_s
+        self._outdated.discard(topic)
+        leaders = leaders_of(found.broker_datas)
+        self._leaders.learn(leaders)
         for broker in found.broker_datas:
             self._nodes[broker.broker_name] = dict(broker.broker_addrs)
+            self._leaderless.add(broker.broker_name)
+        self._leaderless -= leaders.keys()
         return found
 
     def known_route(self, topic: str) -> TopicRoute | None:
         """As `route`, when no one has to be asked."""
-        return self._known.get(topic, self._loop.time())
+        return None if topic in self._outdated else self._known.get(topic, self._loop.time())
+
+    @property
+    def has_all_leaders(self) -> bool:
+        """Whether each broker of the known routes has a leader, as far as it is known."""
+        return not self._leaderless
 
     def leader(self, broker_name: str) -> str | None:
         """The address that takes its requests, as far as it is known."""
@@ -266,7 +284,8 @@ class Session:
     def failed(self, broker_name: str, topic: str) -> None:
         """Its leader did not answer, or is none: the next request asks for the route again."""
         self._leaders.failed(broker_name)
-        self._known.invalidate(topic)
+        self._leaderless.add(broker_name)
+        self._outdated.add(topic)
 
     # -- requests
 

@@ -295,6 +295,16 @@ async def test_a_topic_that_may_only_be_read_is_refused_at_once() -> None:
     assert cluster.route_asks == [TOPIC]
 
 
+async def test_sends_go_on_while_a_restarted_name_server_is_empty() -> None:
+    async with running(FakeCluster()) as cluster, Producer(cluster.namesrv) as producer:
+        await producer.send(Message(TOPIC, b"m"))
+        cluster.topics.clear()
+        cluster.brokers["broker-a"].script(SEND, (ResponseCode.SERVICE_NOT_AVAILABLE, "not now"))
+        assert (await producer.send(Message(TOPIC, b"m"))).tries == 2
+        with pytest.raises(TopicNotFoundError):
+            await producer.send(Message("unknown", b"m"))
+
+
 async def test_a_name_server_that_does_not_answer_is_named() -> None:
     async with Producer("127.0.0.1:1", send_timeout_s=0.05) as producer:
         with pytest.raises(NotSentError, match="the name server gives no answer"):
