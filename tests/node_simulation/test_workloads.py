@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
 from broker.consume.offset_commits import OffsetCommits
 from broker.send.processor import SendMessageProcessor
 from commitlog.log import PutStatus
+from ledgermq.client import idempotent
+from remoting.client.send_requests import WriterPlace, sequenced_command
+from remoting.command import RemotingCommand
 from tests.histories.checker import check
 from tests.node_simulation.options import FaultOptions, Options, draw_options
 from tests.node_simulation.workloads import GroupWorkload, draw_group_options, group_workload
@@ -76,6 +80,21 @@ def test_messages_that_are_acknowledged_before_a_quorum_has_them_are_found(
     monkeypatch.setattr(SendMessageProcessor, "_put", put_and_answer)
     with pytest.raises(InvariantError, match=r"not within|lost-write|inconsistent"):
         run_seeds(CUTS, workload)
+
+
+def test_a_producer_with_new_numbers_for_each_try_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker takes the second try for another message."""
+    tries = count(1)
+
+    def forgetful(
+        group: str, topic: str, broker_name: str, place: WriterPlace, parts: list[bytes], born_ms: int
+    ) -> RemotingCommand:
+        another = replace(place, partition=10_000 + next(tries), first=0)
+        return sequenced_command(group, topic, broker_name, another, parts, born_ms)
+
+    monkeypatch.setattr(idempotent, "sequenced_command", forgetful)
+    with pytest.raises(InvariantError, match="duplicate"):
+        run_seeds(CUTS, plain_workload)
 
 
 def test_world_repeats_a_seed() -> None:

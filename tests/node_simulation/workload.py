@@ -46,7 +46,9 @@ class Workload(Protocol):
 
 @dataclass(slots=True)
 class PlainWorkload:
-    """Producers retry until acknowledged; each consumer is a group of its own."""
+    """Producers retry until acknowledged, every other one with numbers: none of its messages may be there
+    twice. Each consumer is a group of its own.
+    """
 
     options: WorkloadOptions
     history: History
@@ -103,7 +105,9 @@ class PlainWorkload:
         client = RecordingClient(self.history, name)
         rng = process.environment.rng
         surroundings = Surroundings(process.environment.wall_clock_ms, rng, lambda *_: client)
-        producer = Producer(NAME_SERVER, send_timeout_s=20.0, surroundings=surroundings)
+        producer = Producer(
+            NAME_SERVER, send_timeout_s=20.0, idempotent=is_numbered(name), surroundings=surroundings
+        )
         await producer.start()
         while True:
             await asyncio.sleep(rng.random() * 2 * self.options.interval_ms / 1_000)
@@ -117,18 +121,19 @@ class PlainWorkload:
     async def _send(self, producer: Producer, name: str, topic: str, value: str, size_bytes: int) -> None:
         invoked = self.history.now
         history = self.history
-        self._open[name] = Send(name, invoked, None, Outcome.INFO, (value,), tries=None)
+        copies = 1 if is_numbered(name) else None
+        self._open[name] = Send(name, invoked, None, Outcome.INFO, (value,), tries=copies)
         try:
             result = await producer.send(Message(topic, body_of(value, size_bytes)))
         except ClientError:
             history.add(self._open.pop(name))
         else:
             del self._open[name]
-            assert result.queue_offset is not None, "only numbered sends have none"
             queue = Queue(topic, result.queue.queue_id)
-            offsets = (result.queue_offset,)
+            offsets = () if result.queue_offset is None else (result.queue_offset,)
+            copies = copies or result.tries
             self.acknowledged[topic].add(value)
-            history.add(Send(name, invoked, history.now, Outcome.OK, (value,), queue, offsets, result.tries))
+            history.add(Send(name, invoked, history.now, Outcome.OK, (value,), queue, offsets, copies))
 
     # -- consumers
 
@@ -154,3 +159,8 @@ class PlainWorkload:
         ]
         await read_queues_back(self.history, process.machine.name, address, queues)
         return 0
+
+
+def is_numbered(name: str) -> bool:
+    """Whether this producer numbers its messages."""
+    return int(name[1:]) % 2 == 1
