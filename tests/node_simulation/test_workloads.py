@@ -94,7 +94,7 @@ def test_a_producer_with_new_numbers_for_each_try_is_found(monkeypatch: pytest.M
 
     monkeypatch.setattr(idempotent, "sequenced_command", forgetful)
     with pytest.raises(InvariantError, match="duplicate"):
-        run_seeds(CUTS, plain_workload)
+        World(draw_options(2)).run()
 
 
 def test_world_repeats_a_seed() -> None:
