@@ -5,6 +5,7 @@ OpenTelemetry's spans and counters are one such hook (`ledgermq.client.opentelem
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -41,6 +42,10 @@ class Hooks:
     def __init__(self, hooks: Iterable[Hook], group: str) -> None:
         self._hooks = tuple(hooks)
         self._group = group
+
+    def own(self, message: Message) -> Message:
+        """What hooks may change: not the caller's."""
+        return replace(message) if self._hooks else message
 
     def sending(self, message: Message) -> "_Sendings | Sending":
         return (

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self, Unpack
@@ -167,6 +167,7 @@ class Producer:
         Raises: MessagingError, whose `is_retry_safe` says whether the message is certainly not stored.
         """
         session = self._running()
+        message = self._hooks.own(message)
         with self._hooks.sending(message) as span:
             async with self._places:
                 if self._is_idempotent:
@@ -205,6 +206,18 @@ class Producer:
         session = self._running()
         if not messages:
             return []
+        own = [self._hooks.own(each) for each in messages]
+        with ExitStack() as stack:
+            spans = [stack.enter_context(self._hooks.sending(each)) for each in own]
+            results = await self._send_batch(session, own, queue)
+            for span, result in zip(spans, results, strict=True):
+                span.sent(result)
+        return results
+
+    async def _send_batch(
+        self, session: Session, messages: Sequence[Message], queue: MessageQueue | None
+    ) -> list[SendResult]:
+        """Raises: MessagingError."""
         packed = [pack(each, self._ids.next()) for each in messages]
         _check_batch(messages, packed)
         parts = [batch_part(*each) for each in zip(messages, packed, strict=True)]
@@ -258,9 +271,9 @@ class Producer:
         await self._join(session, message.topic)
         properties = {**message.properties, TRANSACTION: "true", PRODUCER_GROUP: self._group}
         half = replace(message, properties=properties)
-        packed = pack(half, self._ids.next(), self._compression)
-        packed = replace(packed, sys_flag=packed.sys_flag | PREPARED)
-        with self._hooks.sending(message) as span:
+        with self._hooks.sending(half) as span:
+            packed = pack(half, self._ids.next(), self._compression)
+            packed = replace(packed, sys_flag=packed.sys_flag | PREPARED)
             async with self._places:
                 result = await self._send_packed(session, half, packed, None)
             span.sent(result)
