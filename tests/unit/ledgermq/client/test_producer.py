@@ -191,7 +191,7 @@ async def test_without_a_leader_a_send_ends_in_time_and_nothing_was_sent() -> No
 async def test_a_broker_that_answers_nothing_leaves_the_send_uncertain() -> None:
     async with (
         running(FakeCluster()) as cluster,
-        Producer(cluster.namesrv, send_timeout_s=0.1, request_timeout_s=0.05) as producer,
+        Producer(cluster.namesrv, send_timeout_s=0.6, request_timeout_s=0.25) as producer,
     ):
         cluster.brokers["broker-a"].script(SEND, *[lambda *_: None] * 9)
         with pytest.raises(UncertainError):
