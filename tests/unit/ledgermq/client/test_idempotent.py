@@ -69,8 +69,8 @@ async def test_a_leader_without_the_last_numbers_is_passed_over() -> None:
 
 
 async def test_after_an_uncertain_send_the_numbers_begin_again() -> None:
-    async with producing(send_timeout_s=0.05) as (broker, producer):
-        broker.script(NUMBERED, *[close_connection] * 20)
+    async with producing(send_timeout_s=0.4) as (broker, producer):
+        broker.script(NUMBERED, *[close_connection] * 200)
         with pytest.raises(UncertainError):
             await producer.send(Message(TOPIC, b"lost"))
         broker.scripted.clear()

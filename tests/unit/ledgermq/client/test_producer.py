@@ -170,7 +170,7 @@ async def test_a_broker_that_fails_at_each_try_leaves_the_send_uncertain() -> No
     """SYSTEM_ERROR says that it was not finished, not that it was not begun."""
     async with (
         running(FakeCluster()) as cluster,
-        Producer(cluster.namesrv, send_timeout_s=0.05) as producer,
+        Producer(cluster.namesrv, send_timeout_s=0.4) as producer,
     ):
         cluster.brokers["broker-a"].script(SEND, *[(ResponseCode.SYSTEM_ERROR, "store error")] * 99)
         with pytest.raises(UncertainError, match="store error"):
