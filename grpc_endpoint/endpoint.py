@@ -12,7 +12,6 @@ from grpc_endpoint import messaging_pb2
 from grpc_endpoint.brokers import Brokers
 from grpc_endpoint.call import Begun, Call
 from grpc_endpoint.clients import BEAT_S, Clients
-from grpc_endpoint.handles import ReceiptHandle
 from grpc_endpoint.messaging_pb2 import (
     Code,
     LiteSubscriptionAction,
@@ -32,6 +31,7 @@ from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
+from remoting.pop_receipts import ReceiptHandle
 from remoting.router import HandlerResult
 
 SERVICE: Final = "apache.rocketmq.v2.MessagingService"

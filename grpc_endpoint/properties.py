@@ -11,7 +11,6 @@ from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from broker.pop.names import origin_topic
 from grpc_endpoint.messaging_pb2 import (
     DeadLetterQueue,
     DigestType,
@@ -21,6 +20,7 @@ from grpc_endpoint.messaging_pb2 import (
     SystemProperties,
 )
 from remoting.message_body import COMPRESSED, BodyError, unpack_body
+from remoting.pop_receipts import origin_topic
 from remoting.record import Record, offset_msg_id, parse_properties
 
 TAGS: Final = "TAGS"

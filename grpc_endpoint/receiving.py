@@ -8,19 +8,12 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from broker.consume.filters import (
-    EXPRESSION_TYPE_SQL92,
-    EXPRESSION_TYPE_TAG,
-    MATCH_ALL,
-    FilterError,
-    parse_tag_expression,
-)
 from grpc_endpoint.brokers import Answer, Brokers, UnknownBrokerError
 from grpc_endpoint.call import Call
 from grpc_endpoint.clients import Clients
-from grpc_endpoint.handles import ReceiptHandle
+from grpc_endpoint.handles import check_not_over, read_handle
 from grpc_endpoint.messaging_pb2 import (
     AckMessageEntry,
     AckMessageRequest,
@@ -33,16 +26,17 @@ from grpc_endpoint.messaging_pb2 import (
     FilterType,
     ForwardMessageToDeadLetterQueueRequest,
     ForwardMessageToDeadLetterQueueResponse,
+    Message,
     ReceiveMessageRequest,
     ReceiveMessageResponse,
     Status,
 )
-from grpc_endpoint.popped import Popped, read_popped
-from grpc_endpoint.properties import timestamp
+from grpc_endpoint.properties import TAGS, message_of, timestamp, unpack
 from grpc_endpoint.renewal import INVISIBLE_MS, Renewals
 from grpc_endpoint.routes import ANY_QUEUE
 from grpc_endpoint.status import StatusError, combined, ok, status_of
 from grpc_endpoint.validation import INVISIBLE_MIN_MS, check_invisible, group_of, topic_of
+from remoting import pop_receipts
 from remoting.acl import GrpcProof
 from remoting.client.aio import SentRequest
 from remoting.codes import RequestCode, ResponseCode
@@ -53,7 +47,16 @@ from remoting.headers.pop import (
     ChangeInvisibleTimeRequestHeader,
     PopMessageRequestHeader,
 )
+from remoting.pop_receipts import PopAnswerError, ReceiptHandle
+from remoting.record import Record, parse_properties
 from remoting.route import PERM_READ
+from remoting.tag_filters import (
+    EXPRESSION_TYPE_SQL92,
+    EXPRESSION_TYPE_TAG,
+    MATCH_ALL,
+    FilterError,
+    parse_tag_expression,
+)
 
 POLL_MIN_S: Final = 5.0
 POLL_MAX_S: Final = 20.0
@@ -80,6 +83,15 @@ _NEW_CODE_SINCE: Final = "5.0.3"
 
 logger = logging.getLogger(__name__)
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
+
+
+class Popped(NamedTuple):
+    """One message that was handed out. `attempts`: how often it was before."""
+
+    handle: ReceiptHandle
+    message: Message
+    tag: str
+    attempts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +279,7 @@ class Receiving:
             return None
         topic, group, entry = topic_of(request.topic), group_of(request.group), request.entries[0]
         try:
-            handle = ReceiptHandle.parse(entry.receipt_handle)
+            handle = read_handle(entry.receipt_handle)
             if self._renewals.has(call.client_id, group, handle):
                 return None
             ack = Ack(self._brokers, topic, handle, _ack_command(group, topic, handle), entry)
@@ -280,7 +292,7 @@ class Receiving:
         self, call: Call, group: str, topic: str, entry: AckMessageEntry
     ) -> AckMessageResultEntry:
         try:
-            known = ReceiptHandle.parse(entry.receipt_handle)
+            known = read_handle(entry.receipt_handle)
             async with self._renewals.ending(call.client_id, group, known) as handle:
                 await self._ack(group, topic, handle)
         except StatusError as error:
@@ -297,7 +309,7 @@ class Receiving:
         topic, group = topic_of(request.topic), group_of(request.group)
         invisible_ms = request.invisible_duration.ToMilliseconds()
         check_invisible(invisible_ms)
-        known = ReceiptHandle.parse(request.receipt_handle)
+        known = read_handle(request.receipt_handle)
         try:
             async with self._renewals.ending(call.client_id, group, known) as handle:
                 changed = await self.change(group, topic, handle, invisible_ms)
@@ -308,7 +320,7 @@ class Receiving:
 
     async def change(self, group: str, topic: str, handle: ReceiptHandle, invisible_ms: int) -> ReceiptHandle:
         """The message stays invisible for so long from now on; its new handle. Raises StatusError."""
-        handle.check_not_over(_now_ms())
+        check_not_over(handle, _now_ms())
         header = ChangeInvisibleTimeRequestHeader(
             consumer_group=group,
             topic=handle.topic(topic, group),
@@ -319,18 +331,17 @@ class Receiving:
         )
         command = RemotingCommand(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ext_fields=header.ext_fields())
         answer = await self._ask(handle, command, topic, frozenset({ResponseCode.SUCCESS}))
-        ext = answer.command.ext_fields
         try:
-            return handle.changed(int(ext["popTime"]), int(ext["invisibleTime"]), int(ext["reviveQid"]))
-        except (KeyError, ValueError) as error:
-            message = f"the broker's answer cannot be read: {error!r}"
+            return handle.changed(answer.command)
+        except PopAnswerError as error:
+            message = f"the broker's answer cannot be read: {error}"
             raise StatusError(Code.INTERNAL_SERVER_ERROR, message) from error
 
     async def forward_message_to_dead_letter_queue(
         self, call: Call, request: ForwardMessageToDeadLetterQueueRequest
     ) -> ForwardMessageToDeadLetterQueueResponse:
         topic, group = topic_of(request.topic), group_of(request.group)
-        known = ReceiptHandle.parse(request.receipt_handle)
+        known = read_handle(request.receipt_handle)
         async with self._renewals.ending(call.client_id, group, known) as handle:
             await self._to_dead_letters(group, topic, handle, request.message_id)
         return ForwardMessageToDeadLetterQueueResponse(status=ok())
@@ -418,6 +429,28 @@ class Ack:
             raise StatusError(Code.INVALID_RECEIPT_HANDLE, message)
 
 
+def read_popped(answer: RemotingCommand, group: str, broker_name: str, *, in_order: bool) -> list[Popped]:
+    """Raises StatusError for an answer that cannot be read."""
+    try:
+        found = pop_receipts.read_popped(answer, broker_name, in_order=in_order)
+        unpack(record for _, record in found)
+        return [_popped(handle, record, group) for handle, record in found]
+    except ValueError as error:
+        raise StatusError(
+            Code.INTERNAL_SERVER_ERROR, f"the broker's answer cannot be read: {error}"
+        ) from error
+
+
+def _popped(handle: ReceiptHandle, record: Record, group: str) -> Popped:
+    properties = parse_properties(record.properties)
+    message = message_of(record, group, properties)
+    system = message.system_properties
+    system.receipt_handle = str(handle)
+    system.invisible_duration.seconds, ms = divmod(handle.invisible_ms, 1_000)
+    system.invisible_duration.nanos = ms * 1_000_000
+    return Popped(handle, message, properties.get(TAGS, ""), record.reconsume_times)
+
+
 def _ack_result(entry: AckMessageEntry | None, status: Status) -> AckMessageResultEntry:
     if entry is None:
         return AckMessageResultEntry(status=status)
@@ -432,7 +465,7 @@ def _ack_response(result: AckMessageResultEntry) -> AckMessageResponse:
 
 def _ack_command(group: str, topic: str, handle: ReceiptHandle) -> RemotingCommand:
     """Raises StatusError."""
-    handle.check_not_over(_now_ms())
+    check_not_over(handle, _now_ms())
     header = AckMessageRequestHeader(
         consumer_group=group,
         topic=handle.topic(topic, group),

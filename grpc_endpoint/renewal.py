@@ -19,8 +19,8 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Final
 
-from grpc_endpoint.handles import ReceiptHandle
 from grpc_endpoint.status import StatusError
+from remoting.pop_receipts import ReceiptHandle
 
 AHEAD_MS: Final = 10_000
 """So long before its end an invisible time is renewed."""

@@ -1,5 +1,4 @@
-"""Which queues a consumer gets when the broker assigns them (QueryAssignmentProcessor, RocketMQ's
-AllocateMessageQueueAveragely and AllocateMessageQueueAveragelyByCircle).
+"""Which queues a consumer gets when the broker assigns them, by the strategies of remoting.allocation.
 
 QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401) and GET_ALL_MESSAGE_REQUEST_MODE (402): the broker
 assigns queues to a consumer, and selects whether it pulls or pops them (QueryAssignmentProcessor).
@@ -23,6 +22,7 @@ from broker.state.groups import POP, PULL, RequestMode
 from broker.state.state import ReplicatedState
 from broker.state.topics import ConfigFormatError
 from commitlog.log import PutStatus
+from remoting.allocation import averagely, by_circle
 from remoting.client.aio import RemotingClient, RouteTable
 from remoting.client.routes import RouteCache
 from remoting.codes import RequestCode, ResponseCode
@@ -93,23 +93,6 @@ class MessageQueue(NamedTuple):
 
 class UnknownStrategyError(ValueError):
     """The broker has no assignment strategy of this name."""
-
-
-def averagely(client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]) -> list[MessageQueue]:
-    """Each client gets neighbouring queues; when the division has a remainder, the first clients get one
-    queue more.
-    """
-    if client_id not in clients:
-        return []
-    at = clients.index(client_id)
-    share, more = divmod(len(queues), len(clients))
-    start = at * share + min(at, more)
-    return list(queues[start : start + share + (at < more)])
-
-
-def by_circle(client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]) -> list[MessageQueue]:
-    """Every n-th queue."""
-    return list(queues[clients.index(client_id) :: len(clients)]) if client_id in clients else []
 
 
 _Strategy = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]

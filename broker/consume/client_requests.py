@@ -19,7 +19,7 @@ from broker.consume.clients import (
     RegistryFullError,
     rebalance_notice,
 )
-from broker.consume.filters import FilterError, is_tag_type, property_filter_refused
+from broker.consume.filters import property_filter_refused
 from broker.consume.heartbeats import (
     Heartbeat,
     HeartbeatError,
@@ -38,6 +38,7 @@ from remoting.errors import RequestError
 from remoting.headers.consume import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 from remoting.router import HandlerResult, Handlers, Router
 from remoting.slices import Steps
+from remoting.tag_filters import FilterError, is_tag_type
 from remoting.topic_names import RETRY_PREFIX, topic_name_error
 
 EXPIRY_INTERVAL_S = 10.0

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
-from broker.consume.filters import (
+from remoting.fastjson import FastjsonError, loads_request
+from remoting.tag_filters import (
     EXPRESSION_TYPE_TAG,
     MATCH_ALL,
     FilterError,
@@ -18,7 +19,6 @@ from broker.consume.filters import (
     is_tag_type,
     parse_tag_expression,
 )
-from remoting.fastjson import FastjsonError, loads_request
 
 CLIENT_ID_CHARS_MAX = 512
 GROUPS_PER_CLIENT_MAX = 1_000

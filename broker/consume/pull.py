@@ -23,15 +23,7 @@ from broker.background import Spawn
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection, ClientRegistry, ConsumerGroup, rebalance_notice
 from broker.consume.consumers import Consumers
-from broker.consume.filters import (
-    MATCH_ALL,
-    FilterError,
-    MessageFilter,
-    PropertyFilter,
-    is_tag_type,
-    parse_tag_expression,
-    property_filter_refused,
-)
+from broker.consume.filters import MessageFilter, PropertyFilter, property_filter_refused
 from broker.consume.heartbeats import Subscription, version_ms
 from broker.consume.held_pulls import PullWaits
 from broker.consume.long_polling import HeldPull
@@ -62,6 +54,7 @@ from remoting.errors import RequestError
 from remoting.headers.consume import PullMessageRequestHeader
 from remoting.router import HandlerResult, Handlers, Router
 from remoting.slices import one_step
+from remoting.tag_filters import MATCH_ALL, FilterError, is_tag_type, parse_tag_expression
 from remoting.topic_names import RETRY_PREFIX
 
 SYS_FLAG_COMMIT_OFFSET = 1

@@ -16,7 +16,6 @@ from typing import Any
 from broker.consume.clients import ClientConnection
 from broker.pop.checks import INVISIBLE_MAX_MS
 from broker.pop.ledger import PopLedger
-from broker.pop.names import ORDER_REVIVE_QUEUE, Handle, HandleError, marked_topic, parse_handle
 from broker.pop.ops import Changed, Finished, GroupQueueKey, whole
 from broker.pop.table import GroupQueue
 from broker.responses import put_answer
@@ -27,6 +26,7 @@ from remoting.command import RemotingCommand, error_response, success_response
 from remoting.errors import RequestError
 from remoting.fastjson import FastjsonError, loads_request
 from remoting.headers.pop import AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader
+from remoting.pop_receipts import ORDER_REVIVE_QUEUE, Handle, HandleError, marked_topic, parse_handle
 from remoting.router import Router
 
 BATCH_ACKS_MAX = 4_096

@@ -3,8 +3,7 @@ what a pop wants.
 """
 
 from broker.config import BrokerConfig
-from broker.consume.filters import FilterError, MessageFilter, is_tag_type, parse_tag_expression
-from broker.pop.names import pop_retry_topic
+from broker.consume.filters import MessageFilter
 from broker.sql92.filters import SqlFilters
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState
@@ -12,6 +11,8 @@ from broker.state.topics import PERM_READ
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
 from remoting.headers.pop import NotificationRequestHeader, PopMessageRequestHeader
+from remoting.pop_receipts import pop_retry_topic
+from remoting.tag_filters import FilterError, is_tag_type, parse_tag_expression
 from remoting.topic_names import RETRY_PREFIX, topic_name_error
 
 MESSAGES_MAX = 32

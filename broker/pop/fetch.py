@@ -13,7 +13,6 @@ from broker.consume.offset_resets import OffsetResets
 from broker.consume.queue_reader import QueueReader, ReadMetrics, ReadStatus, transfer_limits
 from broker.monitoring.statistics import BrokerStatistics
 from broker.pop.ledger import PopLedger
-from broker.pop.names import msg_offset_info, order_count_info, pop_retry_topic, start_offset_info
 from broker.pop.ops import GroupQueueKey, Popped, PoppedInOrder, Sought
 from broker.pop.table import GroupQueue
 from broker.state.state import ReplicatedState
@@ -23,6 +22,7 @@ from commitlog.log import MessageLog
 from commitlog.record import QUEUE_OFFSET_AT
 from remoting.command import RemotingCommand
 from remoting.headers.pop import PopMessageRequestHeader
+from remoting.pop_receipts import msg_offset_info, order_count_info, pop_retry_topic, start_offset_info
 from remoting.topic_names import RETRY_PREFIX
 
 RETRY_FIRST_EVERY = 5

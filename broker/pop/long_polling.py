@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from broker.pop.deadlines import Deadlines
-from broker.pop.names import pop_retry_topic
 from commitlog.dispatch import DispatchBatch
 from commitlog.log import MessageLog
+from remoting.pop_receipts import pop_retry_topic
 
 HELD_MAX = 100_000
 HELD_PER_QUEUE_MAX = 1_024

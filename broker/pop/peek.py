@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection
-from broker.consume.filters import MATCH_ALL, MessageFilter
+from broker.consume.filters import MessageFilter
 from broker.consume.queue_reader import QueueReader, ReadMetrics, ReadStatus, transfer_limits
 from broker.leadership import Readiness
 from broker.pop.checks import MESSAGES_MAX, PopChecks
@@ -30,6 +30,7 @@ from remoting.headers.pop import (
     PollingInfoRequestHeader,
 )
 from remoting.router import Handlers, Router
+from remoting.tag_filters import MATCH_ALL
 from remoting.topic_names import RETRY_PREFIX
 
 FILTERED_MAX = 64

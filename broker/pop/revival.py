@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from broker.config import BrokerConfig
 from broker.pop.ledger import PopLedger
-from broker.pop.names import origin_topic, pop_retry_topic
 from broker.pop.ops import Finished, GroupQueueKey
 from broker.pop.table import InFlightBatch
 from broker.state.groups import SubscriptionGroupConfig
@@ -30,6 +29,7 @@ from commitlog.record import (
     offset_msg_id,
     parse_properties,
 )
+from remoting.pop_receipts import origin_topic, pop_retry_topic
 from remoting.topic_names import RETRY_PREFIX
 
 PROPERTY_FIRST_POP_TIME = "1ST_POP_TIME"

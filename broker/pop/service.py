@@ -18,7 +18,6 @@ from broker.pop.checks import PopChecks
 from broker.pop.fetch import Fetched, Fetcher, Pop
 from broker.pop.ledger import PopLedger
 from broker.pop.long_polling import Held, PopLongPolling
-from broker.pop.names import ORDER_REVIVE_QUEUE
 from broker.pop.ops import GroupQueueKey
 from broker.pop.revival import Revival
 from broker.responses import put_error
@@ -29,6 +28,7 @@ from remoting.command import RemotingCommand, error_response, success_response
 from remoting.connection import Connection
 from remoting.errors import HeaderError, RequestError
 from remoting.headers.pop import PopMessageRequestHeader
+from remoting.pop_receipts import ORDER_REVIVE_QUEUE
 from remoting.router import Batch, BatchHandler, Router
 from remoting.slices import one_step
 

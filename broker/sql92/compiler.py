@@ -18,7 +18,6 @@ from typing import Any, Final
 from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
-from broker.consume.filters import EXPRESSION_CHARS_MAX, FilterError
 from broker.sql92 import conditions as comparisons
 from broker.sql92.conditions import (
     GREATER,
@@ -37,6 +36,7 @@ from broker.sql92.conditions import (
     depth_over,
     property_of,
 )
+from remoting.tag_filters import EXPRESSION_CHARS_MAX, FilterError
 
 TOKENS_MAX: Final = 1_600
 """Of one expression: it is read on the event loop, up to ten microseconds a token."""

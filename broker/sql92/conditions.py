@@ -22,8 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from broker.consume.filters import FilterError
 from commitlog.record import get_property
+from remoting.tag_filters import FilterError
 
 DEPTH_MAX: Final = 200
 """How deep conditions may be nested: each level is one call more when a message is looked at."""

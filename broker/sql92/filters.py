@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from broker.consume.filters import EXPRESSION_TYPE_SQL92, FilterError, PropertyFilter
+from broker.consume.filters import PropertyFilter
 from broker.sql92.conditions import Condition, EvaluationError
+from remoting.tag_filters import EXPRESSION_TYPE_SQL92, FilterError
 
 if TYPE_CHECKING:
     from broker.sql92.compiler import SqlCompiler

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-from broker.pop.names import pop_retry_topic
 from commitlog.record import Record
 from ledgermq.messaging import decode_records
 from remoting.codes import RequestCode, ResponseCode
@@ -25,6 +24,7 @@ from remoting.headers.pop import (
     ChangeInvisibleTimeRequestHeader,
     PopMessageRequestHeader,
 )
+from remoting.pop_receipts import pop_retry_topic
 from tests.node_simulation.clients import History, body_of, value_of
 from tests.node_simulation.machine import Process, Program
 from tests.node_simulation.options import Options, draw_options

@@ -9,7 +9,6 @@ from pathlib import Path
 from broker.consume.feature import offset_feature
 from broker.feature import Feature
 from broker.pop.feature import make_pop
-from broker.pop.names import mark_of
 from broker.pop.ops import POP_TOPIC
 from broker.state.changes import PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
@@ -18,6 +17,7 @@ from commitlog.log import PutStatus
 from commitlog.record import Message, Record, decode_record, format_properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
+from remoting.pop_receipts import mark_of
 from tests.support.broker_parts import NOW_MS, BrokerParts, FakeEngine, make_parts
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog

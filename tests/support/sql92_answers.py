@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.consume.filters import FilterError
 from broker.sql92.compiler import SqlCompiler
 from broker.sql92.conditions import EvaluationError
 from commitlog.record import format_properties
+from remoting.tag_filters import FilterError
 
 TABLE = Path(__file__).resolve().parents[1] / "golden/sql92/answers.jsonl"
 _WORDS = {True: "true", False: "false", None: "null"}

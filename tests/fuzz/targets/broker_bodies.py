@@ -8,7 +8,6 @@ import pydantic
 
 from broker.admin.types import NodeStatusMessage
 from broker.config import config_from
-from broker.consume.filters import FilterError, parse_tag_expression
 from broker.consume.heartbeats import HeartbeatError, parse_client_config, parse_heartbeat
 from broker.send.admission import SUB_MESSAGE_BYTES_MIN, BatchBodyError, split_batch
 from broker.state.changes import (
@@ -28,6 +27,7 @@ from broker.state.snapshot import CorruptSnapshotError, Snapshot, decode_snapsho
 from broker.state.tables import StateTables
 from broker.state.topics import TopicConfig, static_topics
 from commitlog.record import Message, decode_record, encode_record
+from remoting.tag_filters import FilterError, parse_tag_expression
 from tests.fuzz.target import Target
 from tests.unit.broker.heartbeat_samples import CPP_CONSUMER, CPP_PRODUCER, GO_CONSUMER, JAVA_CONSUMER
 

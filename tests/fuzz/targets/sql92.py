@@ -3,8 +3,8 @@
 from contextlib import suppress
 
 import broker.sql92.compiler  # noqa: F401  # now, while a fuzzer looks into what is imported
-from broker.consume.filters import FilterError
 from broker.sql92.filters import SqlFilters
+from remoting.tag_filters import FilterError
 from tests.fuzz.target import Target, check_words
 
 _FILTERS = SqlFilters(expressions_max=1)

@@ -11,7 +11,6 @@ import pytest
 from broker.admin import feature as admin
 from broker.admin.feature import make_runtime_info
 from broker.admin.lists import LIST_MAX
-from broker.consume.filters import MATCH_ALL
 from broker.consume.queue_reader import QueueReader, ReadLimits
 from broker.feature import Feature
 from broker.monitoring.runtime_info import RANGES
@@ -21,6 +20,7 @@ from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
 from remoting.codes import RequestCode
 from remoting.fastjson import loads
+from remoting.tag_filters import MATCH_ALL
 from tests.support.broker_parts import BrokerParts, FakeEngine
 from tests.support.fake_log import as_message_log
 from tests.support.operator import Operator, connect_client

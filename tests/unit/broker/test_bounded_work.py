@@ -5,7 +5,6 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from broker.consume.filters import FilterError
 from broker.consume.heartbeats import (
     EXPRESSIONS_CHARS_MAX,
     SUBSCRIPTIONS_MAX,
@@ -19,6 +18,7 @@ from broker.sql92.filters import PLAIN_LOOKUPS_MAX, SqlFilters
 from broker.state.access import ENTRIES_MAX, AccessError, AccessList
 from broker.state.topics import QUEUE_NUMS_ASKED_MAX, asked_queues_error
 from commitlog.record import Message
+from remoting.tag_filters import FilterError
 from tests.fuzz.held.samples import sub_message
 from tests.support.fake_log import FakeLog, as_message_log
 from tests.unit.broker.consume_bench import ignore

@@ -1,6 +1,6 @@
 import pytest
 
-from broker.consume.filters import (
+from remoting.tag_filters import (
     EXPRESSION_CHARS_MAX,
     MATCH_ALL,
     FilterError,

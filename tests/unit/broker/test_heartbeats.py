@@ -1,7 +1,6 @@
 import orjson
 import pytest
 
-from broker.consume.filters import FilterError
 from broker.consume.heartbeats import (
     ConsumeFromWhere,
     ConsumeType,
@@ -11,6 +10,7 @@ from broker.consume.heartbeats import (
     parse_heartbeat,
     version_ms,
 )
+from remoting.tag_filters import FilterError
 from tests.unit.broker.heartbeat_samples import CPP_CONSUMER, CPP_PRODUCER, GO_CONSUMER, JAVA_CONSUMER
 
 

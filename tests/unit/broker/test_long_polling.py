@@ -1,8 +1,8 @@
 import random
 
-from broker.consume.filters import MATCH_ALL, TagFilter, parse_tag_expression
 from broker.consume.long_polling import Arrivals, HeldPull, LongPollingTable, group_arrivals
 from commitlog.dispatch import DispatchRequest
+from remoting.tag_filters import MATCH_ALL, TagFilter, parse_tag_expression
 
 QUEUE = ("T", 0)
 

@@ -1,5 +1,4 @@
 from broker.config import config_from, take_settings
-from broker.consume.filters import MATCH_ALL, TagFilter, parse_tag_expression
 from broker.consume.queue_reader import (
     NO_BYTES_MAX,
     QueueReader,
@@ -8,6 +7,7 @@ from broker.consume.queue_reader import (
     ReadStatus,
     transfer_limits,
 )
+from remoting.tag_filters import MATCH_ALL, TagFilter, parse_tag_expression
 from tests.support.fake_log import FakeLog, as_message_log
 from tests.unit.broker.consume_bench import ignore, message
 

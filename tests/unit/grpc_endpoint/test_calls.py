@@ -15,7 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_endpoint.call import Call, call_of
 from grpc_endpoint.clients import VERSION_CHARS_MAX
 from grpc_endpoint.endpoint import Endpoint, Method
-from grpc_endpoint.handles import ReceiptHandle, TransactionId
+from grpc_endpoint.handles import TransactionId
 from grpc_endpoint.messaging_pb2 import (
     AckMessageEntry,
     AckMessageRequest,
@@ -53,6 +53,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingClosedError
 from remoting.headers.send import SendMessageRequestHeader
+from remoting.pop_receipts import ReceiptHandle
 from remoting.route import DEFAULT_TOPIC
 from tests.unit.grpc_endpoint.cluster import BROKER, NAMESRV, FakeCluster, answer
 from tests.unit.grpc_endpoint.test_messages import encoded

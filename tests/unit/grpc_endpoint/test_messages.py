@@ -13,8 +13,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from commitlog.record import Message as StoredMessage
 from commitlog.record import encode_record, format_properties
 from grpc_endpoint.messaging_pb2 import Code, Encoding, Message, MessageType, Resource, SystemProperties
-from grpc_endpoint.popped import read_popped
 from grpc_endpoint.properties import UNPACKED_BYTES_MAX, message_of, type_of, unpack
+from grpc_endpoint.receiving import read_popped
 from grpc_endpoint.sending import batch_body, consistent_hash, properties_of
 from grpc_endpoint.status import StatusError
 from grpc_endpoint.validation import BODY_BYTES_MAX, group_of, topic_of

@@ -9,10 +9,10 @@ from contextlib import suppress
 import pytest
 
 from grpc_endpoint import renewal
-from grpc_endpoint.handles import ReceiptHandle
 from grpc_endpoint.messaging_pb2 import Code
 from grpc_endpoint.renewal import Renewals
 from grpc_endpoint.status import StatusError
+from remoting.pop_receipts import ReceiptHandle
 from tests.support.polling import until
 
 

@@ -2,15 +2,16 @@
 
 import pytest
 
-from grpc_endpoint.handles import ReceiptHandle, TransactionId
+from grpc_endpoint.handles import TransactionId, check_not_over, read_handle
 from grpc_endpoint.messaging_pb2 import Code
 from grpc_endpoint.status import StatusError
+from remoting.command import RemotingCommand
 
 TEXT = "5 1700000000000 60000 0 2 broker-a 3 7 123456"
 
 
 def test_a_receipt_handle_is_read_as_it_was_written() -> None:
-    handle = ReceiptHandle.parse(TEXT)
+    handle = read_handle(TEXT)
     assert str(handle) == TEXT
     assert (handle.broker_name, handle.queue_id, handle.offset, handle.position) == ("broker-a", 3, 7, 123456)
     assert handle.visible_at_ms == 1700000060000
@@ -18,7 +19,7 @@ def test_a_receipt_handle_is_read_as_it_was_written() -> None:
 
 
 def test_a_receipt_handle_of_older_proxies_has_no_position() -> None:
-    assert ReceiptHandle.parse("5 1 2 0 0 broker-a 3 7").position == -1
+    assert read_handle("5 1 2 0 0 broker-a 3 7").position == -1
 
 
 @pytest.mark.parametrize(
@@ -36,19 +37,20 @@ def test_a_receipt_handle_of_older_proxies_has_no_position() -> None:
 )
 def test_what_is_no_receipt_handle_is_refused(text: str) -> None:
     with pytest.raises(StatusError) as refused:
-        ReceiptHandle.parse(text)
+        read_handle(text)
     assert refused.value.code == Code.INVALID_RECEIPT_HANDLE
 
 
 def test_a_handle_is_over_when_its_message_is_visible_again() -> None:
-    handle = ReceiptHandle.parse(TEXT)
-    handle.check_not_over(handle.visible_at_ms - 1)
+    handle = read_handle(TEXT)
+    check_not_over(handle, handle.visible_at_ms - 1)
     with pytest.raises(StatusError, match="expired"):
-        handle.check_not_over(handle.visible_at_ms)
+        check_not_over(handle, handle.visible_at_ms)
 
 
 def test_a_changed_handle_names_the_same_message_and_the_new_time() -> None:
-    changed = ReceiptHandle.parse(TEXT).changed(1800000000000, 10_000, 1)
+    ext = {"popTime": "1800000000000", "invisibleTime": "10000", "reviveQid": "1"}
+    changed = read_handle(TEXT).changed(RemotingCommand(0, ext_fields=ext))
     assert str(changed) == "7 1800000000000 10000 1 2 broker-a 3 7 123456"
 
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.consume.filters import TagFilter
 from broker.consume.queue_reader import _Batch
 from commitlog.consume_queue import HOLE_SIZE, UNIT
 from commitlog.entry import HEADER_BYTES, encode_entries, write_physical_offset
 from commitlog.record import Message, encode_record
 from native import _remoting
+from remoting.tag_filters import TagFilter
 
 Unit = tuple[int, int, int]
 

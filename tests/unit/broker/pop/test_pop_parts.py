@@ -4,8 +4,15 @@ import pytest
 
 from broker.pop.deadlines import BUCKET_MS, EMPTY_MAX, Deadlines
 from broker.pop.long_polling import Held, HeldPops
-from broker.pop.names import HandleError, mark_of, marked_topic, origin_topic, parse_handle, pop_retry_topic
 from broker.pop.ops import from_runs, to_runs
+from remoting.pop_receipts import (
+    HandleError,
+    mark_of,
+    marked_topic,
+    origin_topic,
+    parse_handle,
+    pop_retry_topic,
+)
 from remoting.topic_names import topic_name_error
 
 

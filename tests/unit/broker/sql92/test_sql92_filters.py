@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.consume.filters import FilterError
 from broker.sql92.filters import SqlFilters
+from remoting.tag_filters import FilterError
 
 
 def test_an_expression_is_compiled_once() -> None:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.consume.filters import FilterError
 from broker.sql92.compiler import SqlCompiler
 from broker.sql92.filters import SqlFilters
 from commitlog.record import format_properties
+from remoting.tag_filters import FilterError
 from tests.support.long_runs import examples
 from tests.support.sql92_answers import answer_of
 from tests.support.sql92_expressions import Expressions

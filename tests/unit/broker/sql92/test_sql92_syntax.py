@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.consume.filters import EXPRESSION_CHARS_MAX, FilterError
 from broker.sql92.compiler import TOKENS_MAX, SqlCompiler
 from broker.sql92.conditions import DEPTH_MAX
 from commitlog.record import format_properties
+from remoting.tag_filters import EXPRESSION_CHARS_MAX, FilterError
 from tests.support.sql92_answers import answer_of
 
 FIVE = format_properties({"a": "5"})
