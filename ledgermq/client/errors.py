@@ -49,6 +49,16 @@ class WrongMessageError(MessagingError):
     is_retry_safe = True
 
 
+class WrongSubscriptionError(MessagingError):
+    """A consumer cannot be made so: a topic, an expression or a number is not possible. Nothing was sent."""
+
+    is_retry_safe = True
+
+
+class ReceiptExpiredError(MessagingError):
+    """The message's invisible time is over, or it was acknowledged: it may be another consumer's."""
+
+
 class ClosedError(MessagingError):
     """The client is closed, or was not started. Nothing was sent."""
 

@@ -3,6 +3,7 @@
 import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from ledgermq.client.errors import UnreadableError, WrongMessageError
@@ -35,6 +36,7 @@ BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """RocketMQ's maxMessageSize."""
 UNPACKED_BYTES_MAX: Final = 64 * 1024 * 1024
 PROPERTIES_BYTES_MAX: Final = 32_767
+_KEPT: Final = 4_096
 _OWN: Final = frozenset({UNIQUE_KEY, TAGS, KEYS, SHARDING_KEY, DELAY_LEVEL, DELAY_MS, DELIVER_MS, WAIT})
 
 
@@ -221,7 +223,7 @@ def received_messages(body: bytes, broker_name: str) -> list[ReceivedMessage]:
 def received_message(record: Record, broker_name: str) -> ReceivedMessage:
     """Raises BodyError."""
     properties = parse_properties(record.properties)
-    queue = MessageQueue(record.topic, broker_name, record.queue_id)
+    queue = _queue_of(record.topic, broker_name, record.queue_id)
     offset_id = offset_msg_id(record.store_host, record.physical_offset)
     return ReceivedMessage(
         topic=properties.get(RETRY_TOPIC, record.topic)
@@ -244,6 +246,12 @@ def received_message(record: Record, broker_name: str) -> ReceivedMessage:
     )
 
 
+@lru_cache(_KEPT)
+def _queue_of(topic: str, broker_name: str, queue_id: int) -> MessageQueue:
+    return MessageQueue(topic, broker_name, queue_id)
+
+
+@lru_cache(_KEPT)
 def _host_text(host: bytes) -> str:
     address = ipaddress.ip_address(host[:-4])
     port = int.from_bytes(host[-4:], "big")

@@ -39,6 +39,7 @@ from remoting.errors import (
 from remoting.headers.consume import UnregisterClientRequestHeader
 from remoting.headers.fields import RequestHeader
 from remoting.route import TopicRoute
+from remoting.router import HandlerResult
 from sockets.tls import TlsCredentials
 
 ROUTE_VALID_S: Final = 30.0
@@ -56,7 +57,7 @@ _SUCCESS: Final = frozenset({ResponseCode.SUCCESS})
 _NOTHING_SENT: Final = (ConnectFailedError, PendingRequestsFullError)
 
 logger = logging.getLogger(__name__)
-Answering = Callable[[RemotingCommand, Connection], RemotingCommand | None]
+Answering = Callable[[RemotingCommand, Connection], HandlerResult]
 
 
 class ConnectionOptions(TypedDict, total=False):
@@ -348,7 +349,7 @@ class Session:
         """Have `handler` answer the brokers' requests of this code."""
         self._answering[code] = handler
 
-    def _answer(self, request: RemotingCommand, connection: Connection) -> RemotingCommand | None:
+    def _answer(self, request: RemotingCommand, connection: Connection) -> HandlerResult:
         handler = self._answering.get(request.code)
         if handler is not None:
             return handler(request, connection)
