@@ -9,18 +9,28 @@ A `timeout` of the caller ends what it waits for, as cancelling does in asyncio;
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack
+from typing import Any, Final, Protocol, Self, TypeVar, Unpack
 
 from ledgermq.client import producer as asyncio_producer
+from ledgermq.client import pull_consumer as asyncio_pull_consumer
+from ledgermq.client import push_consumer as asyncio_push_consumer
+from ledgermq.client import simple_consumer as asyncio_simple_consumer
 from ledgermq.client.errors import ClosedError
+from ledgermq.client.handling import Handler
 from ledgermq.client.messages import Message, ReceivedMessage, SendResult
+from ledgermq.client.offsets import Start
 from ledgermq.client.producer import ProducerOptions
+from ledgermq.client.pull_consumer import PullConsumerOptions
+from ledgermq.client.push_consumer import PushConsumerOptions
+from ledgermq.client.simple_consumer import SimpleConsumerOptions
+from ledgermq.client.subscriptions import Sql, Topics
 from ledgermq.client.transactions import Transaction, TransactionOutcome
 from remoting.client.routes import MessageQueue
+from remoting.tag_filters import SUB_ALL
 
 _JOIN_S: Final = 5.0
 _T = TypeVar("_T")
@@ -194,3 +204,161 @@ class BlockingTransaction:
     def _end(self, outcome: TransactionOutcome) -> None:
         self._is_ended = True
         self._run(self._transaction.end(outcome))
+
+
+class _AsyncioConsumer(Protocol):
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class _Consumer:
+    """What the consumers have in common: a thread from `start` to `close`."""
+
+    def __init__(self, consumer: _AsyncioConsumer) -> None:
+        self._client = consumer
+        self._thread: LoopThread | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Raises what `start` of the asyncio class raises."""
+        if self._thread is not None:
+            raise ClosedError("a client is started once")
+        self._thread = LoopThread("ledgermq-consumer")
+        try:
+            self._thread.run(self._client.start())
+        except BaseException:
+            self._thread.close()
+            raise
+
+    def close(self) -> None:
+        """As `close` of the asyncio class. The thread has ended after it."""
+        if self._thread is not None:
+            try:
+                self._thread.run(self._client.close())
+            except ClosedError:
+                return
+            finally:
+                self._thread.close()
+
+    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        if self._thread is None:
+            work.close()
+            raise ClosedError("the consumer is not started")
+        return self._thread.run(work)
+
+
+class PushConsumer(_Consumer):
+    """As `ledgermq.client.PushConsumer`, with the same options. The handler is an ordinary function, which
+    runs in `concurrency` threads at once, or an async one, which runs on the client's loop.
+    """
+
+    def __init__(
+        self,
+        namesrv: str,
+        handler: Handler,
+        *,
+        group: str,
+        topics: Topics,
+        **options: Unpack[PushConsumerOptions],
+    ) -> None:
+        super().__init__(
+            asyncio_push_consumer.PushConsumer(namesrv, handler, group=group, topics=topics, **options)
+        )
+
+
+class SimpleConsumer(_Consumer):
+    """As `ledgermq.client.SimpleConsumer`, with the same options. For any number of threads."""
+
+    def __init__(
+        self, namesrv: str, *, group: str, topics: Topics, **options: Unpack[SimpleConsumerOptions]
+    ) -> None:
+        self._consumer = asyncio_simple_consumer.SimpleConsumer(
+            namesrv, group=group, topics=topics, **options
+        )
+        super().__init__(self._consumer)
+
+    def receive(
+        self, max_messages: int = 16, *, invisible_s: float = 60.0, wait_s: float = 20.0
+    ) -> list[ReceivedMessage]:
+        """As `SimpleConsumer.receive`."""
+        return self._run(self._consumer.receive(max_messages, invisible_s=invisible_s, wait_s=wait_s))
+
+    def ack(self, message: ReceivedMessage) -> None:
+        """As `SimpleConsumer.ack`."""
+        self._run(self._consumer.ack(message))
+
+    def change_invisible(self, message: ReceivedMessage, seconds: float) -> None:
+        """As `SimpleConsumer.change_invisible`."""
+        self._run(self._consumer.change_invisible(message, seconds))
+
+
+class PullConsumer(_Consumer):
+    """As `ledgermq.client.PullConsumer`, with the same options. For one thread."""
+
+    def __init__(self, namesrv: str, **options: Unpack[PullConsumerOptions]) -> None:
+        self._consumer = asyncio_pull_consumer.PullConsumer(namesrv, **options)
+        super().__init__(self._consumer)
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """As `PullConsumer.queues`."""
+        return self._run(self._consumer.queues(topic))
+
+    def assign(self, queues: Iterable[MessageQueue], wanted: str | Sql = SUB_ALL) -> None:
+        """As `PullConsumer.assign`."""
+        self._run(self._consumer.assign(queues, wanted))
+
+    def seek(self, queue: MessageQueue, to: Start | int) -> None:
+        """As `PullConsumer.seek`."""
+
+        async def seek() -> None:
+            self._consumer.seek(queue, to)
+
+        self._run(seek())
+
+    def position(self, queue: MessageQueue) -> int | None:
+        """As `PullConsumer.position`."""
+        return self._consumer.position(queue)
+
+    def offset_at(self, queue: MessageQueue, unix_ms: int) -> int:
+        """As `PullConsumer.offset_at`."""
+        return self._run(self._consumer.offset_at(queue, unix_ms))
+
+    def bounds(self, queue: MessageQueue) -> tuple[int, int]:
+        """As `PullConsumer.bounds`."""
+        return self._run(self._consumer.bounds(queue))
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """As `PullConsumer.committed`."""
+        return self._run(self._consumer.committed(queue))
+
+    def commit(self) -> None:
+        """As `PullConsumer.commit`."""
+        self._run(self._consumer.commit())
+
+    def poll(self, max_messages: int = 500, *, timeout_s: float = 1.0) -> list[ReceivedMessage]:
+        """As `PullConsumer.poll`: the fast way, since each call goes to the client's thread."""
+        return self._run(self._consumer.poll(max_messages, timeout_s=timeout_s))
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """As `async for`: for ever, message by message."""
+        while True:
+            yield self._run(self._consumer.__anext__())
+
+    def read_to_end(self) -> Iterator[ReceivedMessage]:
+        """As `PullConsumer.read_to_end`."""
+        messages = self._consumer.read_to_end()
+
+        async def step() -> ReceivedMessage | None:
+            return await anext(messages, None)
+
+        while (message := self._run(step())) is not None:
+            yield message
