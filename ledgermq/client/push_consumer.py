@@ -263,8 +263,7 @@ class PushConsumer:
                 run.stop_reading()
             await self._consumption.close(self._close_timeout_s)
             await self._commit([*self._runs.values(), *self._ending.values()])
-            if self._has_locks:
-                await self._locks.unlock({*self._runs, *self._ending})
+            await self._locks.unlock_all()
         finally:
             for run in self._runs.values():
                 run.drop()

@@ -2,6 +2,7 @@
 of ordered consumers (RebalanceImpl, RebalancePushImpl).
 """
 
+import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Iterable
@@ -76,32 +77,56 @@ class Shares:
 
 
 class Locks:
-    """The queue locks of one client."""
+    """The queue locks of one client. The requests of one call are sent in one turn of the loop, so that none
+    of them overtakes another call's.
+    """
 
     def __init__(self, session: Session, group: str) -> None:
         self._session = session
         self._group = group
+        self._held: set[MessageQueue] = set()
+        """Asked for, and neither refused nor freed."""
 
     async def lock(self, queues: Iterable[MessageQueue]) -> tuple[set[MessageQueue], set[MessageQueue]]:
         """Acquire or renew them: those that are granted, and those whose broker does not answer."""
+        parts = _by_broker(queues)
+        for part in parts.values():
+            self._held.update(part)
+        answers = await asyncio.gather(*(self._lock(name, part) for name, part in parts.items()))
         granted: set[MessageQueue] = set()
         unknown: set[MessageQueue] = set()
-        for name, part in _by_broker(queues).items():
-            try:
-                answer = await self._ask(RequestCode.LOCK_BATCH_MQ, name, part)
-                granted |= locked_queues(answer) & set(part)
-            except MessagingError as error:
-                logger.warning("%s does not lock queues for %s: %s", name, self._group, error)
-                unknown |= set(part)
+        for part, answer in zip(parts.values(), answers, strict=True):
+            if answer is None:
+                unknown.update(part)
+            else:
+                granted |= answer
+                self._held.difference_update(set(part) - answer)
         return granted, unknown
+
+    async def _lock(self, broker_name: str, queues: list[MessageQueue]) -> set[MessageQueue] | None:
+        try:
+            answer = await self._ask(RequestCode.LOCK_BATCH_MQ, broker_name, queues)
+            return locked_queues(answer) & set(queues)
+        except MessagingError as error:
+            logger.warning("%s does not lock queues for %s: %s", broker_name, self._group, error)
+            return None
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """A lock that cannot be given back ends after 60 s."""
-        for name, part in _by_broker(queues).items():
-            try:
-                await self._ask(RequestCode.UNLOCK_BATCH_MQ, name, part)
-            except MessagingError as error:
-                logger.warning("%s does not free the queues of %s: %s", name, self._group, error)
+        parts = _by_broker(queues)
+        for part in parts.values():
+            self._held.difference_update(part)
+        await asyncio.gather(*(self._unlock(name, part) for name, part in parts.items()))
+
+    async def _unlock(self, broker_name: str, queues: list[MessageQueue]) -> None:
+        try:
+            await self._ask(RequestCode.UNLOCK_BATCH_MQ, broker_name, queues)
+        except MessagingError as error:
+            logger.warning("%s does not free the queues of %s: %s", broker_name, self._group, error)
+
+    async def unlock_all(self) -> None:
+        """Also those whose request was cancelled before its answer came."""
+        await self.unlock(set(self._held))
 
     async def _ask(self, code: RequestCode, broker_name: str, queues: list[MessageQueue]) -> RemotingCommand:
         command = lock_command(code, self._group, self._session.client_id, queues)
