@@ -4,7 +4,7 @@ OpenTelemetry's spans and counters are one such hook (`ledgermq.client.opentelem
 """
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self
@@ -52,7 +52,9 @@ class Hooks:
             _Sendings([each.sending(message, self._group) for each in self._hooks]) if self._hooks else _NONE
         )
 
-    def handling(self, message: ReceivedMessage) -> ExitStack:
+    def handling(self, message: ReceivedMessage) -> AbstractContextManager[object]:
+        if not self._hooks:
+            return _NOTHING
         stack = ExitStack()
         try:
             for each in self._hooks:
@@ -84,3 +86,4 @@ class _Sendings(Sending):
 
 
 _NONE = Sending()
+_NOTHING = nullcontext()

@@ -91,6 +91,7 @@ class Puller:
             limit_s=PULL_LIMIT_S,
             try_s=held_s + HELD_EXTRA_S,
             accepted=_ANSWERED,
+            may_follow=True,
         )
         command = answer.command
         next_offset = offset_in(command, queue, "nextBeginOffset")

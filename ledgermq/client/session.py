@@ -302,10 +302,12 @@ class Session:
         limit_s: float,
         accepted: Container[int] = _SUCCESS,
         try_s: float | None = None,
+        may_follow: bool = False,
     ) -> Answer:
         """The answer of the broker's leader, with one of the accepted codes. `topic`'s route names it.
 
         limit_s: for all tries. try_s: for one; more than a broker may hold the request.
+        may_follow: any node may answer while there is no leader.
 
         Raises NotSentError, UncertainError, RefusedError.
         """
@@ -315,7 +317,7 @@ class Session:
         tries = Tries(what, now_s + limit_s, now_s)
         while True:
             try:
-                address = await self.find_leader(broker_name, topic)
+                address = await self._find_node(broker_name, topic, may_follow=may_follow)
             except MessagingError as error:
                 await tries.unroutable(error)
                 continue
@@ -332,6 +334,15 @@ class Session:
             if retry_of(answer) in (Retry.NEW_LEADER, Retry.UNCERTAIN):
                 self.failed(broker_name, topic)
             await tries.refused(answer, address)
+
+    async def _find_node(self, broker_name: str, topic: str, *, may_follow: bool) -> str:
+        """Raises NotSentError."""
+        if may_follow and self._leaders.get(broker_name) is None:
+            await self.route(topic, is_fresh=True)
+            nodes = sorted(self._nodes.get(broker_name, {}).values())
+            if nodes and self._leaders.get(broker_name) is None:
+                return self.surroundings.rng.choice(nodes)
+        return await self.find_leader(broker_name, topic)
 
     async def find_leader(self, broker_name: str, topic: str) -> str:
         """Raises NotSentError."""

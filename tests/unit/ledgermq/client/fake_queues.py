@@ -344,6 +344,7 @@ class FakeGroup:
         self.brokers = {name: FakeBroker(name) for name in names or ("broker-a",)}
         self.topics = {TOPIC: queues, RETRY_PREFIX + GROUP: 1}
         self.route_asks: list[str] = []
+        self.has_leaders = True
         self.namesrv = ""
 
     @property
@@ -357,7 +358,8 @@ class FakeGroup:
         if topic not in self.topics:
             return error_response(request, ResponseCode.TOPIC_NOT_EXIST, "no route")
         count = self.topics[topic]
-        brokers = [BrokerData("c", name, {0: broker.address}) for name, broker in self.brokers.items()]
+        node_id = 0 if self.has_leaders else 2
+        brokers = [BrokerData("c", name, {node_id: broker.address}) for name, broker in self.brokers.items()]
         queues = [QueueData(name, count, count, 6) for name in self.brokers]
         return success_response(request, body=format_topic_route(TopicRoute(tuple(queues), tuple(brokers))))
 

@@ -1,5 +1,7 @@
 """The rules of consumers without I/O, named after what RocketMQ's clients do."""
 
+import asyncio
+import sys
 import threading
 from functools import partial
 
@@ -272,3 +274,35 @@ async def test_a_thread_whose_handler_does_not_end_is_left_and_its_message_faile
     await until(
         lambda: not [each for each in threading.enumerate() if each.name.startswith("ledgermq-handler")]
     )
+
+
+async def test_a_handler_that_does_not_let_itself_be_cancelled_leaves_its_task_usable() -> None:
+    stubborn = True
+
+    async def handle(_: ReceivedMessage) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if not stubborn:
+                raise
+
+    runner = HandlerRunner(handle, Hooks((), "g"), 1, 0.01)
+    assert await runner.run(message()) is None
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    stubborn = False
+    assert isinstance(await runner.run(message()), TimeoutError)
+    assert task.cancelling() == 0
+    running = asyncio.create_task(runner.run(message()))
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    runner.close()
+
+
+async def test_a_thread_that_would_end_the_process_fails_its_message() -> None:
+    runner = HandlerRunner(lambda _: sys.exit(1), Hooks((), "g"), 1, 20.0)
+    assert isinstance(await runner.run(message()), RuntimeError)
+    runner.close()

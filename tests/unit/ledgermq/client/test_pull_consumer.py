@@ -266,3 +266,17 @@ async def test_a_closed_consumer_wakes_those_that_wait_and_leaves_no_task() -> N
             await consumer.poll()
     assert group.broker.clients == {}
     assert group.broker.stored() is None
+
+
+async def test_while_a_broker_has_no_leader_its_other_nodes_are_read() -> None:
+    group = filled(2)
+    group.broker.offsets[GROUP, TOPIC, 0] = 0
+    async with pulling(group) as consumer:
+        await consumer.assign([QUEUE])
+        assert len(await next_bodies(consumer, 2)) == 2
+        group.has_leaders = False
+        group.broker.script(RequestCode.PULL_MESSAGE, close_connection)
+        group.broker.put(b"2")
+        assert await next_bodies(consumer, 1) == [b"2"]
+        group.broker.put(b"3")
+        assert await next_bodies(consumer, 1) == [b"3"]

@@ -732,3 +732,19 @@ async def test_a_cancelled_close_ends_the_client_all_the_same() -> None:
         with pytest.raises(asyncio.CancelledError):
             await closing
         await until(lambda: group.broker.clients == {})
+
+
+async def test_a_lock_whose_answer_has_not_come_is_freed_at_the_end() -> None:
+    group, asked = FakeGroup(queues=1), asyncio.Event()
+    group.topics = {TOPIC: 1}
+
+    async def silent(request: RemotingCommand, _: Connection) -> None:
+        group.broker._lock(request)
+        asked.set()
+        await asyncio.Event().wait()
+
+    group.broker.script(RequestCode.LOCK_BATCH_MQ, silent)
+    async with consuming(group, Seen(), ordered=True):
+        await asked.wait()
+        assert len(group.broker.locks) == 1
+    assert group.broker.locks == {}
