@@ -748,3 +748,26 @@ async def test_a_lock_whose_answer_has_not_come_is_freed_at_the_end() -> None:
         await asked.wait()
         assert len(group.broker.locks) == 1
     assert group.broker.locks == {}
+
+
+async def test_a_dead_letter_whose_record_is_lost_is_sent_as_one_that_was_tried_too_often() -> None:
+    group, seen = FakeGroup(queues=1), Seen(dead=DeadLetter())
+    group.topics = {TOPIC: 1}
+    refusals = [(int(ResponseCode.SYSTEM_ERROR), "look message by offset failed, 0")] * 3
+    group.broker.script(RequestCode.CONSUMER_SEND_MSG_BACK, *refusals)
+    group.broker.put(b"dead")
+    async with consuming(group, seen, max_reconsume_times=2):
+        await until(lambda: group.broker.stored() == 1)
+    (copy,) = group.broker.of(RequestCode.SEND_MESSAGE_V2)
+    header = SendMessageRequestHeader.parse(copy.ext_fields)
+    assert (header.reconsume_times, header.max_reconsume_times) == (3, 2)
+
+
+async def test_broadcasting_without_a_file_begins_where_it_is_told_each_time() -> None:
+    group = FakeGroup(queues=1)
+    group.broker.put(b"0")
+    for _ in range(2):
+        seen = Seen()
+        async with consuming(group, seen, broadcast=True, ordered=True):
+            await until(lambda seen=seen: seen.bodies == [b"0"])  # type: ignore[misc]
+    assert not group.broker.of(RequestCode.LOCK_BATCH_MQ)
