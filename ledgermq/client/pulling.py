@@ -12,7 +12,7 @@ from ledgermq.client.errors import ClosedError, MessagingError
 from ledgermq.client.messages import ReceivedMessage, received_messages
 from ledgermq.client.offsets import offset_in
 from ledgermq.client.progress import was_trimmed
-from ledgermq.client.session import Session
+from ledgermq.client.session import Session, refusal_of
 from ledgermq.client.subscriptions import Subscription
 from remoting.client.routes import MessageQueue
 from remoting.codes import RequestCode, ResponseCode
@@ -39,6 +39,8 @@ _ANSWERED: Final = frozenset(
         ResponseCode.PULL_OFFSET_MOVED,
     }
 )
+_CHECKED: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR})
+"""The latter where a broker evaluates no such expressions."""
 _T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
@@ -114,7 +116,10 @@ async def check_expression(session: Session, group: str, topic: str, subscriptio
         return
     body = {"clientId": session.client_id, "group": group, "subscriptionData": subscription.to_json()}
     command = RemotingCommand(RequestCode.CHECK_CLIENT_CONFIG, body=orjson.dumps(body))
-    await session.ask(route.queue_datas[0].broker_name, topic, command, limit_s=CHECK_LIMIT_S)
+    name = route.queue_datas[0].broker_name
+    answer = await session.ask(name, topic, command, limit_s=CHECK_LIMIT_S, accepted=_CHECKED)
+    if answer.command.code != ResponseCode.SUCCESS:
+        raise refusal_of(answer.command, f"the expression for {topic}", name)
 
 
 async def until_done(

@@ -4,7 +4,7 @@
 
 from typing import Final
 
-from ledgermq.client.errors import AccessDeniedError, RefusedError
+from ledgermq.client.errors import AccessDeniedError, RefusedError, UncertainError
 from ledgermq.client.messages import (
     DELAY_LEVEL,
     ORIGIN_ID,
@@ -24,7 +24,7 @@ from remoting.record import format_properties
 from remoting.route import DEFAULT_TOPIC
 from remoting.topic_names import RETRY_PREFIX
 
-SEND_BACK_LIMIT_S: Final = 10.0
+SEND_BACK_LIMIT_S: Final = 5.0
 _DELAY_LEVEL_FIRST: Final = 3
 _OF_EARLIER_DELIVERY: Final = frozenset(
     {
@@ -48,7 +48,8 @@ class SendBacks:
         self._times_max = times_max
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> None:
-        """The broker copies the record. Where it does not have it any more, it gets the message once more.
+        """The broker copies the record. Where it cannot, perhaps since it does not have it any more, it gets
+        the message once more; so the message may come twice.
 
         Raises: MessagingError.
         """
@@ -56,7 +57,7 @@ class SendBacks:
             await self._by_position(message, delay_level)
         except AccessDeniedError:
             raise
-        except RefusedError:
+        except (RefusedError, UncertainError):
             await self._ask(message, RETRY_PREFIX + self._group, self._copy(message, delay_level))
 
     async def _by_position(self, message: ReceivedMessage, delay_level: int) -> None:

@@ -202,14 +202,13 @@ async def test_an_sql_expression_goes_to_the_broker_which_may_refuse_it_at_the_s
     assert loads(check.body)["subscriptionData"]["expressionType"] == "SQL92"
     pull = next(each for each in pulls(group.broker) if each.ext_fields["topic"] == TOPIC)
     assert (pull.ext_fields["subscription"], pull.ext_fields["expressionType"]) == ("a > 5", "SQL92")
-    group.broker.script(
-        RequestCode.CHECK_CLIENT_CONFIG, *[(int(ResponseCode.SUBSCRIPTION_PARSE_FAILED), "no")] * 3
-    )
-    async with group.running():
-        consumer = PushConsumer(group.namesrv, Seen(), group=GROUP, topics={TOPIC: Sql("a >")})
-        with pytest.raises(RefusedError, match="no"):
-            await consumer.start()
-        await consumer.close()
+    for code in (ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.SYSTEM_ERROR):
+        group.broker.script(RequestCode.CHECK_CLIENT_CONFIG, (int(code), "no"))
+        async with group.running():
+            consumer = PushConsumer(group.namesrv, Seen(), group=GROUP, topics={TOPIC: Sql("a >")})
+            with pytest.raises(RefusedError, match="no"):
+                await consumer.start()
+            await consumer.close()
 
 
 # -- ConsumeMessageConcurrentlyService
@@ -249,10 +248,16 @@ async def test_a_handler_chooses_the_delay_or_the_dead_letters() -> None:
     assert [each.body for each in group.broker.queues[DEAD, 0]] == [b"dead"]
 
 
-async def test_where_the_broker_has_lost_the_record_the_message_itself_is_sent_to_the_retry_topic() -> None:
+LOST = (int(ResponseCode.SYSTEM_ERROR), "look message by offset failed, 0")
+
+
+async def test_where_the_broker_has_lost_the_record_the_message_itself_is_sent_to_the_retry_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ledgermq.client.send_back.SEND_BACK_LIMIT_S", 0.05)
     group, seen = FakeGroup(queues=1), Seen(bad=ValueError())
-    refusals = [(int(ResponseCode.SYSTEM_ERROR), "look message by offset failed, 0")] * 3
-    group.broker.script(RequestCode.CONSUMER_SEND_MSG_BACK, *refusals)
+    group.topics = {TOPIC: 1}
+    group.broker.script(RequestCode.CONSUMER_SEND_MSG_BACK, *[LOST] * 20)
     group.broker.put(b"bad", KEYS="k")
     async with consuming(group, seen):
         await until(lambda: group.broker.stored() == 1)
@@ -750,11 +755,13 @@ async def test_a_lock_whose_answer_has_not_come_is_freed_at_the_end() -> None:
     assert group.broker.locks == {}
 
 
-async def test_a_dead_letter_whose_record_is_lost_is_sent_as_one_that_was_tried_too_often() -> None:
+async def test_a_dead_letter_whose_record_is_lost_is_sent_as_one_that_was_tried_too_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ledgermq.client.send_back.SEND_BACK_LIMIT_S", 0.05)
     group, seen = FakeGroup(queues=1), Seen(dead=DeadLetter())
     group.topics = {TOPIC: 1}
-    refusals = [(int(ResponseCode.SYSTEM_ERROR), "look message by offset failed, 0")] * 3
-    group.broker.script(RequestCode.CONSUMER_SEND_MSG_BACK, *refusals)
+    group.broker.script(RequestCode.CONSUMER_SEND_MSG_BACK, *[LOST] * 20)
     group.broker.put(b"dead")
     async with consuming(group, seen, max_reconsume_times=2):
         await until(lambda: group.broker.stored() == 1)
