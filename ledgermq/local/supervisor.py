@@ -154,8 +154,12 @@ class Supervisor:
 
     def kill(self, name: str) -> None:
         """SIGKILL to one child that is running."""
+        self.send_signal(name, signal.SIGKILL)
+
+    def send_signal(self, name: str, number: signal.Signals) -> None:
+        """To one child that is running."""
         with suppress(ProcessLookupError):
-            self._children[name].process.kill()
+            self._children[name].process.send_signal(number)
 
     def kill_all(self) -> None:
         """SIGKILL to every child that still runs: for a second Ctrl-C."""

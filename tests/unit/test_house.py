@@ -13,10 +13,10 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = tuple(
     tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["root_packages"]
 )
-FILES_MAX = 540
-LINES_MAX = 112_000
+FILES_MAX = 560
+LINES_MAX = 116_000
 """Without comment lines: a comment that says why is not to be saved."""
-PAGES_MAX = 35
+PAGES_MAX = 36
 SMALL_MAX_LINES = 60
 GENERATED_PAGES = {"docs/scenarios.md", "docs/mutants.md"}
 SMALL_MODULES: dict[str, str] = {}

@@ -216,3 +216,17 @@ async def test_log_that_has_grown_long_is_set_aside(tmp_path: Path) -> None:
         await exits.wait_for(1)
     assert path.read_text() == "new\n"
     assert path.with_name("n0.log.1").stat().st_size == 16 * 1024 * 1024 + 1
+
+
+async def test_a_signal_reaches_one_child_only(tmp_path: Path) -> None:
+    exits = Exits()
+    async with supervising(exits) as supervisor:
+        pids = {name: await supervisor.start(python(tmp_path, name, SLEEPS)) for name in ("one", "other")}
+        supervisor.send_signal("one", signal.SIGSTOP)
+        await until(lambda: psutil.Process(pids["one"]).status() == psutil.STATUS_STOPPED)
+        assert psutil.Process(pids["other"]).status() != psutil.STATUS_STOPPED
+        supervisor.send_signal("one", signal.SIGTERM)
+        supervisor.send_signal("one", signal.SIGCONT)
+        await exits.wait_for(1)
+        supervisor.send_signal("one", signal.SIGTERM)  # nothing happens: it has ended
+        assert supervisor.is_running("other")
