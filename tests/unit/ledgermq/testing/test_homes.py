@@ -7,7 +7,7 @@ import pytest
 
 from broker.config import load_config
 from ledgermq.errors import UserError
-from ledgermq.local.plan import require_plan
+from ledgermq.local.plan import Scalar, require_plan
 from ledgermq.testing import homes
 from ledgermq.testing.homes import PORTS_FROM, PORTS_TO, home_at, plan_in
 from sockets.listening import bound_now
@@ -54,7 +54,7 @@ def test_the_plan_has_free_ports_of_its_own_and_no_other_services(tmp_path: Path
 
 
 def test_a_tests_settings_override_those_of_tests_and_own_ones_override_both(tmp_path: Path) -> None:
-    settings = {"durability": "persisted", "defaultTopicQueueNums": 3, "regionId": "test"}
+    settings: dict[str, Scalar] = {"durability": "persisted", "defaultTopicQueueNums": 3, "regionId": "test"}
     plan = plan_in(tmp_path, 1, settings, {"regionId": "own"})
     config = load_config(plan.nodes[0].config_file)
     assert (config.durability, config.default_topic_queue_nums) == ("persisted", 3)
