@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 import ledgermq.testing
-from ledgermq.client import Producer, messaging_client
+from ledgermq.client import Message
+from ledgermq.client.blocking import Producer
 from ledgermq.errors import UserError
 from ledgermq.testing import RunningCluster
 from tests.integration.client_runs import ROOT
@@ -46,16 +47,8 @@ def processes_in(home: Path) -> list[psutil.Process]:
 
 def send(namesrv: str, topic: str, body: bytes, give_up_s: float = LIMIT_S) -> int:
     """One message, at whichever node leads; how many tries it took."""
-
-    async def sending() -> int:
-        client = messaging_client()
-        try:
-            producer = Producer(client, namesrv, give_up_s=give_up_s, try_timeout_s=1.0)
-            return (await producer.send(topic, body)).tries
-        finally:
-            await client.close()
-
-    return asyncio.run(sending())
+    with Producer(namesrv, send_timeout_s=give_up_s, request_timeout_s=1.0) as producer:
+        return producer.send(Message(topic, body)).tries
 
 
 def exchange(namesrv: str, topic: str, body: bytes) -> list[bytes]:
