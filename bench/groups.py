@@ -33,12 +33,12 @@ from bench.results_file import ROOT, save
 from bench.rivals import JavaDLedger
 from bench.sides import LedgerMQ, RemotingSide
 from bench.stock_java import produce
-from ledgermq.client import messaging_client
 from ledgermq.load.cluster import ask
 from ledgermq.load.run import Load, Run
 from ledgermq.local.cluster import write_files
 from ledgermq.local.plan import ClusterPlan, NodePlan
 from ledgermq.local.processes import PYTHON_MODULE, namesrv_command
+from ledgermq.messaging import messaging_client
 from remoting.client.routes import leaders_of
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
