@@ -51,6 +51,7 @@ class FakeBroker:
     def router(self) -> Router:
         router = Router()
         router.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._route)
+        router.register(RequestCode.SEND_MESSAGE, self._take)
         router.register(RequestCode.SEND_MESSAGE_V2, self._take)
         router.register(RequestCode.QUERY_CONSUMER_OFFSET, self._query_offset)
         router.register(RequestCode.UPDATE_CONSUMER_OFFSET, self._update_offset)
