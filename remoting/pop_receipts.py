@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
 from remoting.command import RemotingCommand
-from remoting.record import CorruptRecordError, Record, decode_records
+from remoting.record import CorruptRecordError, Record, decode_records, parse_properties
 from remoting.topic_names import RETRY_PREFIX
 
 MARK_NORMAL = "0"
 MARK_RETRY = "1"
 MARK_RETRY_V2 = "2"
+POP_CHECKPOINT: Final = "POP_CK"
 ORDER_REVIVE_QUEUE = 999
 """In handles of ordered pops."""
 _HANDLE_PARTS_MIN = 7
@@ -202,6 +203,9 @@ def read_popped(
 def _handle(
     record: Record, times: tuple[int, int, int], starts: Mapping[tuple[str, int], int], broker_name: str
 ) -> ReceiptHandle:
+    given = _given_handle(record, times)
+    if given is not None:
+        return given
     mark, (popped_ms, invisible_ms, revive_queue_id) = mark_of(record.topic), times
     return ReceiptHandle(
         start_offset=starts[mark, record.queue_id],
@@ -214,6 +218,22 @@ def _handle(
         offset=record.queue_offset,
         position=record.physical_offset,
     )
+
+
+def _given_handle(record: Record, times: tuple[int, int, int]) -> ReceiptHandle | None:
+    """RocketMQ 5 renames the topic of a record from a retry topic and puts the handle into the record. One of
+    another record or pop, which a producer may have copied, counts for nothing.
+    """
+    text = parse_properties(record.properties).get(POP_CHECKPOINT)
+    try:
+        handle = None if text is None else ReceiptHandle.parse(text)
+    except HandleError:
+        return None
+    if handle is None or (handle.queue_id, handle.offset) != (record.queue_id, record.queue_offset):
+        return None
+    if (handle.pop_time_ms, handle.invisible_ms, handle.revive_queue_id) != times:
+        return None
+    return handle._replace(position=record.physical_offset)
 
 
 def _count(record: Record, counts: Mapping[tuple[str, str], int]) -> None:

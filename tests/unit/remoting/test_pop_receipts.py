@@ -5,6 +5,7 @@ import pytest
 from commitlog.record import Message, encode_record
 from remoting.command import RemotingCommand
 from remoting.pop_receipts import HandleError, PopAnswerError, ReceiptHandle, read_popped
+from remoting.record import format_properties
 
 TEXT = "5 1700000000000 60000 0 2 broker-a 3 7 123456"
 TIMES = {"popTime": "1700000000000", "invisibleTime": "60000", "reviveQid": "0"}
@@ -28,6 +29,25 @@ def test_a_message_of_a_retry_topic_keeps_its_place(topic: str, mark: str) -> No
     ((handle, _),) = read_popped(answer(topic, startOffsetInfo=f"{mark} 3 6"), "broker-a")
     assert (handle.mark, handle.start_offset) == (mark, 6)
     assert handle.topic("orders", "g") == topic
+
+
+def test_a_stock_broker_renames_the_topic_of_a_revived_message_and_gives_its_receipt() -> None:
+    """Both may be in one answer, of the same queue id."""
+    given = "6 1700000000000 60000 0 1 broker-a 3 7"
+    ((handle, _),) = read_popped(with_receipt(given), "broker-a")
+    assert str(handle) == f"{given} 0"
+    assert handle.topic("orders", "g") == "%RETRY%g_orders"
+    copied = ("6 1 60000 0 1 broker-a 3 7", given.replace(" 3 7", " 3 8"), "what a producer has set")
+    for text in copied:
+        ((handle, _),) = read_popped(with_receipt(text), "broker-a")
+        assert (handle.mark, handle.start_offset) == ("0", 5)
+
+
+def with_receipt(text: str) -> RemotingCommand:
+    found = answer()
+    properties = format_properties({"POP_CK": text})
+    found.body = encode_record(Message("orders", 3, b"m", properties=properties), 7, 4711)
+    return found
 
 
 def test_an_ordered_pop_says_how_often_a_message_was_out() -> None:
