@@ -11,9 +11,15 @@ from ledgermq.client.progress import QueueProgress
 from ledgermq.client.queue_locks import QueueLock
 from ledgermq.client.rebalancing import Locks
 from remoting.client.routes import MessageQueue
+from tests.node_simulation.clients import History
 from tests.node_simulation.options import FaultOptions, Options
-from tests.node_simulation.workloads_client import ClientWorkload, client_options, client_workload
-from tests.node_simulation.world import World
+from tests.node_simulation.workloads_client import (
+    ClientOptions,
+    ClientWorkload,
+    client_options,
+    client_workload,
+)
+from tests.node_simulation.world import WorkloadFactory, World
 from tests.simulation.invariants import InvariantError
 
 SEEDS = range(6_000, 6_000 + int(os.environ.get("LEDGERMQ_CLIENT_SEEDS", "2")))
@@ -22,16 +28,24 @@ CALM = Options(seed=1, safety_ms=6_000, config=FILES)
 KILLS = replace(CALM, faults=FaultOptions(crash_ms=1_000, client_ms=1_500, leader_bias=0.9, down_max_ms=500))
 
 
-def run(options: Options) -> ClientWorkload:
-    world = World(options, workload=client_workload)
+BUSY = ClientOptions(members=3, interval_ms=30, work_max_ms=300)
+"""Members that work whenever a queue changes hands."""
+
+
+def busy_workload(options: Options, history: History) -> ClientWorkload:
+    return ClientWorkload(BUSY, options.seed, history)
+
+
+def run(options: Options, workload: WorkloadFactory = client_workload) -> ClientWorkload:
+    world = World(options, workload=workload)
     world.run()
     assert isinstance(world.workload, ClientWorkload)
     return world.workload
 
 
-def run_seeds(options: Options) -> None:
+def run_seeds(options: Options, workload: WorkloadFactory = client_workload) -> None:
     for seed in range(5):
-        run(replace(options, seed=seed))
+        run(replace(options, seed=seed), workload)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -59,4 +73,8 @@ def test_queues_without_locks_are_found(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Locks, "lock", grant_all)
     monkeypatch.setattr(QueueLock, "is_valid", lambda self, now_s: True)
     with pytest.raises(InvariantError, match="is handled"):
-        run_seeds(KILLS)
+        run_seeds(KILLS, busy_workload)
+
+
+def test_busy_members_keep_the_order() -> None:
+    run(KILLS, busy_workload)

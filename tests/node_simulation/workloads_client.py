@@ -31,7 +31,7 @@ from tests.node_simulation.machine import Process, Program
 from tests.node_simulation.options import Options, draw_options
 from tests.node_simulation.topic_client import NAME_SERVER
 from tests.node_simulation.workload import Workload
-from tests.simulation.invariants import require
+from tests.simulation.invariants import InvariantError, require
 
 TOPIC = "T0"
 PUSH, ORDERED, POP, PULL = "push", "ordered", "pop", "pull"
@@ -210,7 +210,11 @@ class ClientWorkload:
         if message.queue.topic.startswith(RETRY_PREFIX):
             self.handled[ORDERED].add(value_of(message.body))
             return
-        self.order.begin(member, message)
+        try:
+            self.order.begin(member, message)
+        except InvariantError as error:  # the consumer takes it for a failure of its handler
+            asyncio.get_running_loop().call_exception_handler({"message": "order", "exception": error})
+            raise
         is_done = False
         try:
             await self._work()
