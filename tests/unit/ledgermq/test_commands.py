@@ -85,7 +85,7 @@ async def test_produce_failure_is_counted_and_named(capsys: pytest.CaptureFixtur
     broker = FakeBroker()
     broker.refusals = [(ResponseCode.MESSAGE_ILLEGAL, "too long")]
     async with serving(broker):
-        with pytest.raises(UserError, match=r"1 message was not ack.*code 13 to SEND_MESSAGE: too long"):
+        with pytest.raises(UserError, match=r"1 message was not ack.*with code 13: too long"):
             await send_messages(options(broker, count=3))
     assert "2 acknowledged" in capsys.readouterr().err
 

@@ -37,7 +37,6 @@ class LoadBroker(FakeBroker):
 
     def router(self) -> Router:
         router = super().router()
-        router.register(RequestCode.SEND_MESSAGE_V2, self._send_v2)
         router.register(RequestCode.UPDATE_AND_CREATE_TOPIC, self._make_topic)
         router.register(RequestCode.DELETE_TOPIC_IN_BROKER, self._delete_topic)
         router.register(RequestCode.DELETE_TOPIC_IN_NAMESRV, self._delete_route)
@@ -47,7 +46,7 @@ class LoadBroker(FakeBroker):
     def _cluster_info(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         return success_response(request, body=format_cluster_info(ClusterInfo()))
 
-    async def _send_v2(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    async def _take(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         self.connections.add(connection)
         stall_s, self.stall_s = self.stall_s, 0.0
         if stall_s:
