@@ -38,7 +38,8 @@ async def _serve(home: Path) -> int:
     node = OneNode(require_plan(home))
     try:
         await node.name_server.start()
-        return await serve_until(node.broker, stop)
+        # A node in production collects first, and pays a tenth of the time to start for it.
+        return await serve_until(node.broker, stop, gc.freeze)
     except OSError as error:
         print(f"the name server cannot start: {error}", file=sys.stderr)
         return EXIT_FAILED

@@ -15,8 +15,8 @@ from tests.integration.client_runs import ROOT
 pytestmark = pytest.mark.integration
 PAGE = ROOT / "docs/testing_your_code.md"
 BLOCK = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-PLUGIN = ("-p", "no:ledgermq", "-p", "ledgermq.pytest_plugin", "-p", "no:asyncio")
-"""Once, whether its entry point is installed or not."""
+PLUGIN = ("-p", "no:ledgermq", "-p", "no:asyncio", "-p", "ledgermq.pytest_plugin")
+"""Once, whether its entry point is installed or not; pytest-asyncio warns where it is not configured."""
 TESTS = {"test_greeting.py", "test_without_fixtures.py", "test_order_service.py", "test_reminders.py"}
 LIMIT_S = 120
 ONCE = "insert or ignore into booked values (?, ?)"
