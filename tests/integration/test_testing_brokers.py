@@ -214,7 +214,9 @@ def test_a_node_that_dies_by_itself_is_reported(cluster: RunningCluster) -> None
     pids = [process.pid for name in (one, other) for process in processes_in(cluster.home / name)]
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    with pytest.raises(UserError, match=r"1 of 3 nodes run, that is no majority:\nn[01] was ended by SIGKILL"):
+    with pytest.raises(
+        UserError, match=r"1 of 3 nodes run, that is no majority:\nn[01] was ended by SIGKILL"
+    ):
         cluster.wait_until_writable()
 
 
