@@ -2,12 +2,14 @@
 with free ports, and settings for data that no one keeps.
 """
 
+import fcntl
 import os
 import random
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -17,6 +19,9 @@ from ledgermq.local.node_files import read_settings, write_node_files
 from ledgermq.local.plan import ClusterPlan, Scalar, is_free, load_plan, require_free
 
 MEMORY_FOLDER: Final = Path("/dev/shm")
+HOME_PREFIX: Final = "ledgermq-testing-"
+LOCK_NAME: Final = "in-use"
+ABANDONED_S: Final = 60.0
 MEMORY_BYTES_MIN: Final = 512 * 1024 * 1024
 """Containers often have 64 MiB there, which a test could fill."""
 PORTS_FROM, PORTS_TO = 10_240, 20_900
@@ -42,10 +47,24 @@ def home_at(path: Path | None) -> Iterator[Path]:
         path.mkdir(parents=True, exist_ok=True)
         yield path.absolute()
         return
-    with tempfile.TemporaryDirectory(
-        prefix="ledgermq-", dir=_memory_folder(), ignore_cleanup_errors=True
-    ) as name:
+    folder = _memory_folder() or Path(tempfile.gettempdir())
+    _remove_abandoned(folder)
+    with (
+        tempfile.TemporaryDirectory(prefix=HOME_PREFIX, dir=folder, ignore_cleanup_errors=True) as name,
+        (Path(name) / LOCK_NAME).open("w") as lock,
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield Path(name)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what tests that were killed have left: it is memory until the machine starts again."""
+    for home in folder.glob(f"{HOME_PREFIX}*"):
+        with suppress(OSError), (home / LOCK_NAME).open() as lock:
+            # One that was made just now may not be locked yet; and nodes end a moment after their test.
+            if time.time() - home.stat().st_mtime > ABANDONED_S:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(home, ignore_errors=True)
 
 
 def _memory_folder() -> Path | None:

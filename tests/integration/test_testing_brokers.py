@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,6 +127,7 @@ def test_brokers_end_with_a_test_process_that_is_killed() -> None:
         holder.kill()
         holder.communicate()
     wait_for("the broker ends", lambda: not processes_in(home), LIMIT_S)
+    shutil.rmtree(home)
 
 
 # -- three nodes

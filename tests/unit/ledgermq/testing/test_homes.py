@@ -1,6 +1,9 @@
 """Folders, ports and settings of a broker for tests."""
 
+import fcntl
+import os
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,15 @@ from broker.config import load_config
 from ledgermq.errors import UserError
 from ledgermq.local.plan import Scalar, require_plan
 from ledgermq.testing import homes
-from ledgermq.testing.homes import PORTS_FROM, PORTS_TO, home_at, plan_in
+from ledgermq.testing.homes import (
+    ABANDONED_S,
+    HOME_PREFIX,
+    LOCK_NAME,
+    PORTS_FROM,
+    PORTS_TO,
+    home_at,
+    plan_in,
+)
 from sockets.listening import bound_now
 
 
@@ -31,6 +42,23 @@ def test_the_folder_is_in_memory_where_there_is_room(tmp_path: Path, monkeypatch
     monkeypatch.setattr(homes, "MEMORY_BYTES_MIN", 1)
     with home_at(None) as home:
         assert home.parent == tmp_path
+
+
+@pytest.mark.parametrize("left", ["long ago", "just now", "in use", "by another program"])
+def test_what_killed_tests_have_left_is_removed(
+    left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(homes, "MEMORY_FOLDER", tmp_path)
+    monkeypatch.setattr(homes, "MEMORY_BYTES_MIN", 1)
+    old = tmp_path / ("other-1" if left == "by another program" else f"{HOME_PREFIX}1")
+    (old / "n0").mkdir(parents=True)
+    with (old / LOCK_NAME).open("w") as lock:
+        if left == "in use":
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        age_s = 0 if left == "just now" else 2 * ABANDONED_S
+        os.utime(old, (time.time() - age_s,) * 2)
+        with home_at(None):
+            assert old.exists() == (left != "long ago")
 
 
 @pytest.mark.parametrize("room", ["too little", "no such folder"])
