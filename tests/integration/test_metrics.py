@@ -86,7 +86,7 @@ def test_figures_are_those_of_now_and_go_on_after_a_failover(breakable: Cluster)
     assert before["ledgermq_ack_seconds_count"] > 0
     assert before["ledgermq_fsync_seconds_count"] > 0
     assert before["ledgermq_put_batch_messages_sum"] == SENT
-    assert before['ledgermq_requests_total{request="SEND_MESSAGE"}'] >= SENT
+    assert before['ledgermq_requests_total{request="SEND_MESSAGE_V2"}'] >= SENT
     assert before["ledgermq_log_committed_index"] <= before["ledgermq_log_end_index"]
     assert sum(name.startswith("ledgermq_peer_lag_entries") for name in before) == 2
     assert scrape(f"{cluster.admin}/metrics")['ledgermq_cluster_writable{group="broker-a"}'] == 1
