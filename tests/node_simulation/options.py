@@ -82,7 +82,8 @@ class RecoveryOptions:
 
     Probabilities: that he takes another node than the one with the most complete log; that a disk is gone
     with its machine; that one with its old files is started, each second; that the operator adds one and has
-    not emptied it; that one of those that are left has lost its vote file.
+    not emptied it; that one of those that are left has lost its vote file; that a node with an empty disk is
+    killed once it has a vote, before its first entry.
     """
 
     first_ms: int = 10_000
@@ -94,6 +95,7 @@ class RecoveryOptions:
     return_probability: float = 0.2
     forget_probability: float = 0.3
     vote_lost_probability: float = 0.0
+    early_kill_probability: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +248,7 @@ def draw_recovery(seed: int) -> RecoveryOptions:
         return_probability=rng.choice((0.1, 0.5)),
         forget_probability=rng.choice((0.0, 0.5)),
         vote_lost_probability=rng.choice((0.0, 0.0, 0.3)),
+        early_kill_probability=rng.choice((0.0, 0.5)),
     )
 
 

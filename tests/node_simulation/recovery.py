@@ -45,6 +45,7 @@ NOTE = {"by": "operator@simulation"}
 ENDS = ("terminate", "kill", "power")
 CHANGES_MAX = 25
 FORGOTTEN_MS = 3_000
+CUT_OFF_MS = 3_000
 
 
 @dataclass(slots=True)
@@ -179,6 +180,7 @@ class Recovery:
     # -- the decision
 
     def _recover(self, survivors: list[Machine], gone: list[Machine]) -> None:
+        self.network.heal()  # a gone machine may be a new member later, with the address that was cut off
         for machine in [*survivors, *gone]:
             machine.fs.used = 0.0
             machine.fs.heal()
@@ -190,6 +192,9 @@ class Recovery:
         self._lose_votes(survivors)
         chosen = self._choose(survivors)
         own = self._remains(chosen)
+        if own.is_alone and own.impairment is None:
+            self._go_on_undecided(survivors)
+            return
         self._decide(chosen, survivors)
         (first_lost,) = [
             index for index in range(own.begin_index, len(committed) + 1)
@@ -204,6 +209,16 @@ class Recovery:
         chosen.start()
         if self._is_running and self._disasters < self.options.disasters_max:
             self._later(self.rng.randint(500, self.options.first_ms), self._strike)
+
+    def _go_on_undecided(self, survivors: list[Machine]) -> None:
+        """A change that was under way when the others ended has left one voter, who leads when it starts."""
+        self._count("recover: nothing to decide")
+        self._disasters -= 1
+        self._is_recovering = False
+        for machine in survivors:
+            machine.is_gone = False
+            machine.start()
+        self._later(self.rng.randint(500, self.options.first_ms), self._strike)
 
     def _lose_votes(self, survivors: list[Machine]) -> None:
         for machine in survivors:
@@ -452,6 +467,30 @@ class Recovery:
         assert last is not None
         self.machines.rewrite(machine, last.configuration)
         machine.start()
+        if self.options.early_kill_probability and self.rng.random() < self.options.early_kill_probability:
+            self._kill_early(machine)
+
+    def _kill_early(self, machine: Machine) -> None:
+        """What it has promised until then is in its vote file only. It starts again cut off from its group:
+        those of an earlier generation reach it first.
+        """
+        broker = None if machine.process is None else machine.process.broker
+        if self._candidate is not machine or (broker is not None and _has_log(machine)):
+            return
+        if broker is None or engine_of(broker).status().term == 0:
+            self._later(1, lambda: self._kill_early(machine))
+            return
+        self._count("new member killed before its first entry")
+        machine.stop_by_force(is_power_lost=self.rng.random() < 0.5)
+        others = [each.ip for each in self.machines.nodes.values() if each is not machine]
+        self.network.cut_both([machine.ip], others)
+        self._later(self.rng.randint(0, 500), lambda: self._start_again(machine))
+        self._later(CUT_OFF_MS, self.network.heal)
+
+    @staticmethod
+    def _start_again(machine: Machine) -> None:
+        if not machine.is_up and not machine.is_gone:
+            machine.start()
 
 
 def _config(machine: Machine) -> BrokerConfig:

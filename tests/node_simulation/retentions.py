@@ -6,8 +6,8 @@ came behind it.
 """
 
 import random
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from broker.app import Broker
 from broker.feature import Core
@@ -18,7 +18,7 @@ from commitlog.record import Record
 from dledger.core.membership import MemberRole
 from dledger.core.node import Node
 from dledger.core.types import NO_INDEX
-from tests.histories.operations import Drain, Operation, Queue
+from tests.histories.operations import Drain, Operation, Outcome, Queue, Send
 from tests.node_simulation.clocks import WALL_ZERO_MS
 from tests.node_simulation.invariants import Checker, node_of
 from tests.node_simulation.machine import Machine
@@ -84,8 +84,8 @@ class Retained:
     """The first entry that must be there."""
     first_offsets: dict[Queue, int] = field(default_factory=dict)
     """By queue that has lost messages, the first that must be there."""
-    deleted: set[bytes] = field(default_factory=set)
-    """The values of all before: what is in front of a body's padding."""
+    deleted: dict[bytes, tuple[Queue, int]] = field(default_factory=dict)
+    """Where all before were, by their values: what is in front of a body's padding."""
     newcomers: set[str] = field(default_factory=set)
     """Nodes that became members, or did so again: the log may not wait for them."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
@@ -125,8 +125,9 @@ class Retained:
 
     def _delete(self, record: Record) -> None:
         if record.sys_flag & NOT_QUEUED != NOT_QUEUED:
-            self.first_offsets[Queue(record.topic, record.queue_id)] = record.queue_offset + 1
-            self.deleted.add(bytes(record.body).partition(b".")[0])
+            queue = Queue(record.topic, record.queue_id)
+            self.first_offsets[queue] = record.queue_offset + 1
+            self.deleted[bytes(record.body).partition(b".")[0]] = queue, record.queue_offset
 
     def _flush_queues(self, name: str, broker: Broker, now_us: int) -> None:
         """Only what the queues' files have is deleted, and these get it each ten seconds."""
@@ -159,6 +160,18 @@ class Retained:
         begins = {core.log.begin_index for core in cores}
         is_one = all(tables_of(core) == tables_of(cores[0]) for core in cores)
         return len(cores) == len(brokers) and begins == {self.first_index} and is_one
+
+    def located(self, operations: Iterable[Operation]) -> Iterator[Operation]:
+        """The same, where a numbered send whose answer had no offset says where its message was before it was
+        deleted.
+        """
+        for each in operations:
+            if isinstance(each, Send) and each.outcome is Outcome.OK and not each.offsets:
+                places = [self.deleted.get(value.encode()) for value in each.values]
+                offsets = tuple(place[1] for place in places if place is not None and place[0] == each.queue)
+                yield replace(each, offsets=offsets if len(offsets) == len(each.values) else ())
+            else:
+                yield each
 
     def check_drains(self, operations: Iterable[Operation]) -> None:
         """Every queue was read from the first message on that is not deleted."""

@@ -41,7 +41,7 @@ STEADY = replace(RETAINING, safety_ms=5_000, faults=FaultOptions(), membership=N
 
 def test_nodes_and_learners_are_reset_behind_what_was_deleted() -> None:
     counts: Counter[str] = Counter()
-    for seed in (2, 3):
+    for seed in (0, 5):
         counts.update(World(replace(RETAINING, seed=seed)).run().faults)
     assert min(counts[kind] for kind in KINDS) > 0
 
@@ -102,4 +102,4 @@ def test_a_node_that_is_reset_without_a_checkpoint_is_found(
     monkeypatch.setattr(ReplicatedState, "_load_checkpoint", load_nothing)
     monkeypatch.setattr("tests.node_simulation.cluster.LIVENESS_LIMIT_MS", 15_000)
     with pytest.raises(InvariantError, match=r"and knows it|begins at \d+ and should at"):
-        World(replace(RETAINING, safety_ms=8_000)).run()
+        World(replace(RETAINING, seed=0, safety_ms=8_000)).run()

@@ -330,7 +330,8 @@ class World(Cluster[Summary]):
         if self.checker.disks.lost:
             operations = without_lost(operations, self.checker.disks.lost_bodies, READER)
         self.retained.check_drains(operations)
-        report = check(operations, Rules(may_expire=self.options.retention is not None))
+        rules = Rules(may_expire=self.options.retention is not None)
+        report = check(self.retained.located(operations), rules)
         require(report.is_clean, report)
         return report
 

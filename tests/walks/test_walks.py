@@ -9,7 +9,7 @@ import pytest
 import native
 from tests.walks.walk import running_node
 
-BOUNDS = {"produce": (34, 210), "pull": (19, 90), "create_topic": (40, 275), "post_topic": (63, 690)}
+BOUNDS = {"produce": (34, 210), "pull": (19, 90), "create_topic": (41, 275), "post_topic": (64, 690)}
 """At most so many files of the product, and so many calls of its Python functions."""
 
 

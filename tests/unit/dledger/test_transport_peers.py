@@ -289,7 +289,8 @@ async def test_a_visitor_that_sends_nothing_is_dropped() -> None:
 
 
 async def test_a_visitor_becomes_a_peer() -> None:
-    async with alone(limits=IDLE) as node, stranger(node, "n9") as (connection, script):
+    limits = replace(LIMITS, visitor_idle_ms=1_000)  # long enough to make a peer of the first one
+    async with alone(limits=limits) as node, stranger(node, "n9") as (connection, script):
         await until(lambda: node.transport.is_connected("n9"))
         node.transport.set_peers({**node.transport.peers, "n9": script.address[:2]}, 3, 0)
         assert node.transport.client_addresses == {"n9": "client of n9"}
