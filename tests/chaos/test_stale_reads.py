@@ -75,6 +75,8 @@ async def started(folder: Path, seed: int) -> AsyncIterator[Clients]:
     clients = Clients(cluster)
     try:
         await cluster.start()
+        for node_id in cluster.nodes:
+            await cluster.wait_healed(node_id)  # until then it has no vote: two others would be no majority
         yield clients
     finally:
         await clients.close()

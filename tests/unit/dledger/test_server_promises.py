@@ -147,7 +147,8 @@ async def test_acknowledged_entry_outlives_a_power_failure() -> None:
 
         bench.server.handle_append([b"kept"], look)
         await until(lambda: found or bench.fatal)
-        assert found[0][:2] == [b"term 2", b"kept"]
+        assert found[0][0] == b"term 2"
+        assert b"kept" in found[0]  # the leader may have written the members before
 
 
 @pytest.mark.parametrize("operation", ["pwrite", "allocate"])
