@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar, Unpack
+from typing import Any, Final, Self, TypeVar, Unpack
 
 from ledgermq.client import producer as asyncio_producer
 from ledgermq.client import pull_consumer as asyncio_pull_consumer
@@ -26,6 +26,7 @@ from ledgermq.client.offsets import Start
 from ledgermq.client.producer import ProducerOptions
 from ledgermq.client.pull_consumer import PullConsumerOptions
 from ledgermq.client.push_consumer import PushConsumerOptions
+from ledgermq.client.session import Client
 from ledgermq.client.simple_consumer import SimpleConsumerOptions
 from ledgermq.client.subscriptions import Sql, Topics
 from ledgermq.client.transactions import Transaction, TransactionOutcome
@@ -79,11 +80,11 @@ class LoopThread:
             self._thread.join(_JOIN_S)
 
 
-class Producer:
-    """As `ledgermq.client.Producer`, with the same options. For any number of threads."""
+class BlockingClient:
+    """What the blocking clients have in common: a thread from `start` to `close`, which `with` calls."""
 
-    def __init__(self, namesrv: str, **options: Unpack[ProducerOptions]) -> None:
-        self._producer = asyncio_producer.Producer(namesrv, **options)
+    def __init__(self, client: Client) -> None:
+        self._client = client
         self._thread: LoopThread | None = None
 
     def __enter__(self) -> Self:
@@ -96,25 +97,46 @@ class Producer:
         self.close()
 
     def start(self) -> None:
-        """Raises ClosedError when it was started before; TlsFilesError."""
+        """Raises what `start` of the asyncio class raises."""
         if self._thread is not None:
             raise ClosedError("a client is started once")
-        self._thread = LoopThread("ledgermq-producer")
+        self._thread = LoopThread("ledgermq-client")
         try:
-            self._thread.run(self._producer.start())
+            self._thread.run(self._client.start())
         except BaseException:
             self._thread.close()
             raise
 
     def close(self) -> None:
-        """Sends of other threads end with ClosedError. The thread has ended after it."""
+        """As `close` of the asyncio class; calls of other threads end with ClosedError. The thread has ended
+        after it.
+        """
         if self._thread is not None:
             try:
-                self._thread.run(self._producer.close())
+                self._thread.run(self._client.close())
             except ClosedError:
                 return
             finally:
                 self._thread.close()
+
+    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Raises ClosedError."""
+        return self._running(work).run(work)
+
+    def _running(self, work: Coroutine[Any, Any, Any]) -> LoopThread:
+        """The thread for this work. Raises ClosedError."""
+        if self._thread is None:
+            work.close()
+            raise ClosedError("the client is not started")
+        return self._thread
+
+
+class Producer(BlockingClient):
+    """As `ledgermq.client.Producer`, with the same options. For any number of threads."""
+
+    def __init__(self, namesrv: str, **options: Unpack[ProducerOptions]) -> None:
+        self._producer = asyncio_producer.Producer(namesrv, **options)
+        super().__init__(self._producer)
 
     def send(self, message: Message, *, queue: MessageQueue | None = None) -> SendResult:
         """As `Producer.send`."""
@@ -122,7 +144,8 @@ class Producer:
 
     def send_soon(self, message: Message, *, queue: MessageQueue | None = None) -> "Future[SendResult]":
         """Begin to send. The future has the result or the error of `send`; cancelling it cancels the send."""
-        return self._running().start(self._producer.send(message, queue=queue))
+        work = self._producer.send(message, queue=queue)
+        return self._running(work).start(work)
 
     def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None
@@ -165,17 +188,6 @@ class Producer:
         """As `Producer.recall`."""
         return self._run(self._producer.recall(topic, handle))
 
-    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        if self._thread is None:
-            work.close()
-            raise ClosedError("the producer is not started")
-        return self._thread.run(work)
-
-    def _running(self) -> LoopThread:
-        if self._thread is None:
-            raise ClosedError("the producer is not started")
-        return self._thread
-
 
 class BlockingTransaction:
     """As `Transaction`, for a thread."""
@@ -206,57 +218,7 @@ class BlockingTransaction:
         self._run(self._transaction.end(outcome))
 
 
-class _AsyncioConsumer(Protocol):
-    async def start(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-
-class _Consumer:
-    """What the consumers have in common: a thread from `start` to `close`."""
-
-    def __init__(self, consumer: _AsyncioConsumer) -> None:
-        self._client = consumer
-        self._thread: LoopThread | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def start(self) -> None:
-        """Raises what `start` of the asyncio class raises."""
-        if self._thread is not None:
-            raise ClosedError("a client is started once")
-        self._thread = LoopThread("ledgermq-consumer")
-        try:
-            self._thread.run(self._client.start())
-        except BaseException:
-            self._thread.close()
-            raise
-
-    def close(self) -> None:
-        """As `close` of the asyncio class. The thread has ended after it."""
-        if self._thread is not None:
-            try:
-                self._thread.run(self._client.close())
-            except ClosedError:
-                return
-            finally:
-                self._thread.close()
-
-    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        if self._thread is None:
-            work.close()
-            raise ClosedError("the consumer is not started")
-        return self._thread.run(work)
-
-
-class PushConsumer(_Consumer):
+class PushConsumer(BlockingClient):
     """As `ledgermq.client.PushConsumer`, with the same options. The handler is an ordinary function, which
     runs in `concurrency` threads at once, or an async one, which runs on the client's loop.
     """
@@ -275,7 +237,7 @@ class PushConsumer(_Consumer):
         )
 
 
-class SimpleConsumer(_Consumer):
+class SimpleConsumer(BlockingClient):
     """As `ledgermq.client.SimpleConsumer`, with the same options. For any number of threads."""
 
     def __init__(
@@ -301,7 +263,7 @@ class SimpleConsumer(_Consumer):
         self._run(self._consumer.change_invisible(message, seconds))
 
 
-class PullConsumer(_Consumer):
+class PullConsumer(BlockingClient):
     """As `ledgermq.client.PullConsumer`, with the same options. For one thread."""
 
     def __init__(self, namesrv: str, **options: Unpack[PullConsumerOptions]) -> None:

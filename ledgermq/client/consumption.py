@@ -111,7 +111,7 @@ class OrderedConsumption:
     """Consumption of each queue's messages one after the other. One that fails is tried again until it is
     done, and the later ones of its queue wait.
 
-    lost: the queue's lock is over; another client may get it.
+    lost: the queue's lock has ended; another client may get it.
     """
 
     def __init__(

@@ -56,7 +56,7 @@ class WrongSubscriptionError(MessagingError):
 
 
 class ReceiptExpiredError(MessagingError):
-    """The message's invisible time is over, or it was acknowledged: it may be another consumer's."""
+    """The message's invisible time has ended, or it was acknowledged: it may be another consumer's."""
 
 
 class ClosedError(MessagingError):

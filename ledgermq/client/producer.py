@@ -5,11 +5,9 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Final, Unpack
 
 from ledgermq.client.errors import (
-    ClosedError,
     MessagingError,
     NotSentError,
     RefusedError,
@@ -31,7 +29,7 @@ from ledgermq.client.messages import (
     pack,
 )
 from ledgermq.client.requests import Replies, reply_to
-from ledgermq.client.session import ConnectionOptions, Session, Surroundings, Tries
+from ledgermq.client.session import Client, ConnectionOptions, Session, Surroundings, Tries
 from ledgermq.client.transactions import (
     PREPARED,
     PRODUCER_GROUP,
@@ -79,7 +77,7 @@ class ProducerOptions(ConnectionOptions, total=False):
     surroundings: Surroundings | None
 
 
-class Producer:
+class Producer(Client):
     """Sends messages. `async with Producer("127.0.0.1:9876") as producer: await producer.send(...)`.
 
     group: the producer group; brokers ask any of its members about unended transactions.
@@ -121,31 +119,18 @@ class Producer:
         self._hooks = Hooks(hooks, group)
         self._surroundings = surroundings or Surroundings()
         self._connection = connection
-        self._session: Session | None = None
         self._is_member = False
         self._queues: dict[str, tuple[TopicRoute, list[MessageQueue]]] = {}
         self._turn = self._surroundings.rng.randrange(1 << 16)
         self._ids = UniqueKeys(self._surroundings.rng.randbytes(PROCESS_BYTES), self._surroundings.now_ms)
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     async def start(self) -> None:
         """Connections are made by the first send. Raises TlsFilesError."""
-        if self._session is not None:
-            raise ClosedError("a client is started once")
-        session = Session(self._namesrv, self._connection, self._surroundings)
+        session = self._open_session(self._namesrv, self._connection, self._surroundings)
         check = None if self._listener is None else self._listener.check
         self._transactions = Transactions(session, self._group, check, self._send_timeout_s)
         self._replies = Replies(session)
         self._numbered = NumberedSends(session, self._group, self._send_timeout_s)
-        self._session = session
 
     async def close(self) -> None:
         """Sends under way end with ClosedError. No task and no connection is left."""
@@ -454,12 +439,6 @@ class Producer:
             "n": queue.broker_name,
         }
         return RemotingCommand(code, ext_fields=header, body=packed.body)
-
-    def _running(self) -> Session:
-        """Raises ClosedError."""
-        if self._session is None or self._session.is_closed:
-            raise ClosedError("the producer is closed" if self._session else "the producer is not started")
-        return self._session
 
 
 def publish_queues_of(route: TopicRoute, topic: str) -> list[MessageQueue]:

@@ -8,8 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Unpack
 
 from ledgermq.client.errors import (
     ClosedError,
@@ -23,7 +22,7 @@ from ledgermq.client.offsets import AtTime, GroupOffsets, QueueBounds, Start, Wh
 from ledgermq.client.progress import size_of
 from ledgermq.client.pulling import Puller, check_expression, until_done
 from ledgermq.client.rebalancing import readable_queues
-from ledgermq.client.session import ConnectionOptions, Session, Surroundings
+from ledgermq.client.session import Client, ConnectionOptions, Session, Surroundings
 from ledgermq.client.subscriptions import (
     ConsumeType,
     Sql,
@@ -78,7 +77,7 @@ class _Assigned:
         return self.pulled_to
 
 
-class PullConsumer:
+class PullConsumer(Client):
     """Reads queues by itself: no other consumer of the group takes part.
 
         async with PullConsumer("127.0.0.1:9876", group="export") as consumer:
@@ -115,7 +114,6 @@ class PullConsumer:
         self._ahead_bytes_max = ahead_bytes_max
         self._surroundings = surroundings or Surroundings()
         self._connection = connection
-        self._session: Session | None = None
         self._assigned: dict[MessageQueue, _Assigned] = {}
         self._ahead_messages = self._ahead_bytes = 0
         self._turns: deque[_Assigned] = deque()
@@ -123,20 +121,9 @@ class PullConsumer:
         self._taken_in_turn = 0
         self._is_member = False
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     async def start(self) -> None:
         """Connections are made by the first call that needs one. Raises TlsFilesError."""
-        if self._session is not None:
-            raise ClosedError("a client is started once")
-        session = self._session = Session(self._namesrv, self._connection, self._surroundings)
+        session = self._open_session(self._namesrv, self._connection, self._surroundings)
         self._store = GroupOffsets(session, self._group)
         self._bounds = QueueBounds(session)
         self._puller = Puller(session, self._group)
@@ -397,12 +384,6 @@ class PullConsumer:
         if known is None:
             raise WrongSubscriptionError(f"{queue} is not assigned")
         return known
-
-    def _running(self) -> Session:
-        """Raises ClosedError."""
-        if self._session is None or self._session.is_closed:
-            raise ClosedError("the consumer is closed" if self._session else "the consumer is not started")
-        return self._session
 
 
 def is_final(error: MessagingError) -> bool:

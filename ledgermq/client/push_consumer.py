@@ -7,8 +7,7 @@ import contextlib
 import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Unpack
 
 from ledgermq.client.broker_questions import BrokerQuestions
 from ledgermq.client.consumption import ConcurrentConsumption, Consumption, OrderedConsumption
@@ -32,7 +31,7 @@ from ledgermq.client.queue_locks import LOCK_AGAIN_S, LOCK_RENEW_S, QueueLock
 from ledgermq.client.queue_runs import QueueRun, Reading
 from ledgermq.client.rebalancing import Locks, Shares
 from ledgermq.client.send_back import SendBacks
-from ledgermq.client.session import ConnectionOptions, Session, Surroundings
+from ledgermq.client.session import Client, ConnectionOptions, Session, Surroundings
 from ledgermq.client.subscriptions import (
     ConsumeType,
     Subscription,
@@ -77,7 +76,7 @@ class PushConsumerOptions(ConnectionOptions, total=False):
     surroundings: Surroundings | None
 
 
-class PushConsumer:
+class PushConsumer(Client):
     """Calls `handler` with each message of the topics. A message is done when the handler returns; one whose
     handler raises comes again later: see `RetryLater` and `DeadLetter`. After a crash, or when queues change
     hands, some messages come once more: handlers must bear that.
@@ -142,7 +141,6 @@ class PushConsumer:
         self._hooks = hooks
         self._connection = connection
         self._subscriptions = self._all_subscriptions(topics)
-        self._session: Session | None = None
         self._runs: dict[MessageQueue, QueueRun] = {}
         self._ending: dict[MessageQueue, QueueRun] = {}
         """Queues of other members whose last handler still runs here; their locks are kept."""
@@ -156,15 +154,6 @@ class PushConsumer:
             found[retry] = subscription_of(retry, SUB_ALL, now_ms)
         return found
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     # -- start and end
 
     async def start(self) -> None:
@@ -173,9 +162,7 @@ class PushConsumer:
         Raises: NotSentError: no name server answers. AccessDeniedError, RefusedError: the brokers refuse the
             consumer or its expression. TlsFilesError, WrongSubscriptionError: the file of offsets.
         """
-        if self._session is not None:
-            raise ClosedError("a client is started once")
-        session = self._session = Session(self._namesrv, self._connection, self._surroundings)
+        session = self._open_session(self._namesrv, self._connection, self._surroundings)
         try:
             self._make_parts(session)
             for topic, subscription in self._subscriptions.items():

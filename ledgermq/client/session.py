@@ -8,9 +8,11 @@ import os
 import random
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypedDict
+from types import TracebackType
+from typing import Any, Final, Self, TypedDict
 
 import orjson
 
@@ -122,12 +124,12 @@ class Tries:
         return max(0.0, min(most_s, self._end_s - self._loop.time()))
 
     async def unanswered(self, error: RemotingError) -> None:
-        """Wait for the next try. Raises NotSentError, UncertainError when the time is over."""
+        """Wait for the next try. Raises NotSentError, UncertainError when no time is left."""
         self.may_be_done = self.may_be_done or not isinstance(error, _NOTHING_SENT)
         await self._pause(str(error), None)
 
     async def unroutable(self, error: MessagingError) -> None:
-        """No broker to ask is known. Raises it when the time is over."""
+        """No broker to ask is known. Raises it when no time is left."""
         await self._pause(str(error), error)
 
     async def refused(self, answer: RemotingCommand, address: str, *, may_pass: bool = False) -> None:
@@ -168,6 +170,44 @@ def refusal_of(answer: RemotingCommand, what: str, address: str) -> RefusedError
     ):
         kind = AccessDeniedError
     return kind(f"{what}: {address} refuses it with code {answer.code}: {remark}", answer.code, remark)
+
+
+class Client(ABC):
+    """What all clients have in common: one session from `start` to `close`, which `async with` calls."""
+
+    _session: "Session | None" = None
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Raises ClosedError when it was started before; TlsFilesError."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """No task and no connection is left."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _open_session(
+        self, namesrv: str, options: ConnectionOptions, surroundings: Surroundings
+    ) -> "Session":
+        """The session. Raises ClosedError, TlsFilesError."""
+        if self._session is not None:
+            raise ClosedError("a client is started once")
+        self._session = Session(namesrv, options, surroundings)
+        return self._session
+
+    def _running(self) -> "Session":
+        """Raises ClosedError."""
+        if self._session is None or self._session.is_closed:
+            raise ClosedError("the client is closed" if self._session else "the client is not started")
+        return self._session
 
 
 class Session:

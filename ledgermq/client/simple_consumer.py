@@ -1,13 +1,12 @@
 """The simple consumer: takes messages that stay invisible to others until they are acknowledged or their time
-is over (POP; RocketMQ 5's SimpleConsumer). Any number of members share every queue, with no rebalancing.
+has ended (POP; RocketMQ 5's SimpleConsumer). Any number of members share every queue, with no rebalancing.
 """
 
 import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, Unpack
+from typing import Any, Final, NamedTuple, Unpack
 
 from ledgermq.client.errors import (
     ClosedError,
@@ -19,7 +18,7 @@ from ledgermq.client.errors import (
 from ledgermq.client.messages import ReceivedMessage, received_message
 from ledgermq.client.offsets import Where
 from ledgermq.client.pulling import check_expression
-from ledgermq.client.session import Answer, ConnectionOptions, Session, Surroundings
+from ledgermq.client.session import Answer, Client, ConnectionOptions, Session, Surroundings
 from ledgermq.client.subscriptions import (
     ConsumeType,
     Subscription,
@@ -90,7 +89,7 @@ class Receipt:
     topic: str
 
 
-class SimpleConsumer:
+class SimpleConsumer(Client):
     """Receives messages and acknowledges each by itself.
 
         async with SimpleConsumer("127.0.0.1:9876", group="billing", topics="orders") as consumer:
@@ -124,18 +123,8 @@ class SimpleConsumer:
         self._surroundings = surroundings or Surroundings()
         self._subscriptions = subscriptions_of(topics, self._surroundings.now_ms())
         self._connection = connection
-        self._session: Session | None = None
         self._turn = 0
         self._avoided: dict[Place, float] = {}
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Register the consumer at the brokers of its topics.
@@ -143,9 +132,7 @@ class SimpleConsumer:
         Raises: NotSentError: no name server answers. AccessDeniedError, RefusedError: the brokers refuse the
             consumer or its expression. TlsFilesError.
         """
-        if self._session is not None:
-            raise ClosedError("a client is started once")
-        session = self._session = Session(self._namesrv, self._connection, self._surroundings)
+        session = self._open_session(self._namesrv, self._connection, self._surroundings)
         try:
             for topic, subscription in self._subscriptions.items():
                 await session.route(topic)
@@ -349,7 +336,7 @@ class SimpleConsumer:
     async def ack(self, message: ReceivedMessage) -> None:
         """The group does not get the message again.
 
-        Raises: ReceiptExpiredError: its invisible time was over: it may be handled by another member.
+        Raises: ReceiptExpiredError: its invisible time has ended: it may be handled by another member.
             MessagingError.
         """
         receipt = _receipt_of(message)
@@ -416,12 +403,6 @@ class SimpleConsumer:
             return receipt.handle.topic(receipt.topic, self._group)
         except HandleError as error:
             raise WrongSubscriptionError(str(error)) from error
-
-    def _running(self) -> Session:
-        """Raises ClosedError."""
-        if self._session is None or self._session.is_closed:
-            raise ClosedError("the consumer is closed" if self._session else "the consumer is not started")
-        return self._session
 
 
 def _receipt_of(message: ReceivedMessage) -> Receipt:

@@ -380,8 +380,3 @@ class FakeGroup:
             yield self
         finally:
             await asyncio.gather(*(server.stop() for server in servers))
-
-
-def close_connection(_: RemotingCommand, connection: Connection) -> None:
-    """As a broker that dies: the request is not answered."""
-    connection.abort()

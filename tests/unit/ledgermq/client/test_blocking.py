@@ -46,7 +46,7 @@ def test_any_number_of_threads_send_over_one_producer(cluster: FakeCluster) -> N
     with Producer(cluster.namesrv) as producer, ThreadPoolExecutor(8) as threads:
         sends = [threads.submit(producer.send, Message(TOPIC, b"%d" % number)) for number in range(100)]
         results = [each.result(10) for each in sends]
-        assert names_of_threads() == ["ledgermq-producer"]
+        assert names_of_threads() == ["ledgermq-client"]
     assert len({(result.queue, result.queue_offset) for result in results}) == 100
     assert names_of_threads() == []
 

@@ -23,7 +23,8 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from tests.support.polling import loop_turns, until
-from tests.unit.ledgermq.client.fake_queues import GROUP, TOPIC, FakeGroup, close_connection
+from tests.unit.ledgermq.client.fake_cluster import close_connection
+from tests.unit.ledgermq.client.fake_queues import GROUP, TOPIC, FakeGroup
 
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 OTHER = MessageQueue(TOPIC, "broker-a", 1)

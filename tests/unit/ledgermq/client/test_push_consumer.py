@@ -33,7 +33,8 @@ from remoting.fastjson import loads
 from remoting.headers.send import SendMessageRequestHeader
 from remoting.record import tags_code
 from tests.support.polling import loop_turns, until
-from tests.unit.ledgermq.client.fake_queues import GROUP, TOPIC, FakeBroker, FakeGroup, close_connection
+from tests.unit.ledgermq.client.fake_cluster import close_connection
+from tests.unit.ledgermq.client.fake_queues import GROUP, TOPIC, FakeBroker, FakeGroup
 
 CLIENT = Path(push_consumer.__file__).parent
 RETRY = f"%RETRY%{GROUP}"

@@ -22,7 +22,8 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from tests.support.polling import until
-from tests.unit.ledgermq.client.fake_queues import GROUP, TOPIC, FakeGroup, close_connection
+from tests.unit.ledgermq.client.fake_cluster import close_connection
+from tests.unit.ledgermq.client.fake_queues import GROUP, TOPIC, FakeGroup
 from tests.unit.ledgermq.client.test_consumer_rules import message
 
 
